@@ -1,0 +1,32 @@
+// Package cluster builds a guard.Index from a live API server or from manifest files.
+//
+// A [Snapshot] holds the objects as they were listed, trimmed to what the rules read. An [Index] is a view of it for one
+// request: it implements guard.Index and lbhooks.Objects, and builds the facts of a Service when it is asked for them.
+package cluster
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+)
+
+// Matcher finds the balancer of a Service; internal/hookset implements it.
+type Matcher interface {
+	// Match always answers: the zero Rotation with Rest Unknown and eligible when no balancer is known.
+	Match(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation
+	// Descriptions lists every hook and what it needs, sorted by name.
+	Descriptions() []lbhooks.Description
+}
+
+// Scope says what a snapshot is for.
+type Scope struct {
+	Nodes     []string // list the pods of these nodes
+	AllPods   bool     // list every pod (plan --each)
+	Workloads bool     // list Deployments, StatefulSets and DaemonSets (audit)
+}
+
+var (
+	_ guard.Index     = (*Index)(nil)
+	_ lbhooks.Objects = (*Index)(nil)
+)

@@ -1,0 +1,186 @@
+package guard
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Key names a namespaced object.
+type Key struct {
+	Namespace string
+	Name      string
+}
+
+// String returns "namespace/name".
+func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+// Compare orders keys by namespace, then by name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(strings.Compare(k.Namespace, o.Namespace), strings.Compare(k.Name, o.Name))
+}
+
+// Leaving says why the endpoints of a node no longer count as ones that stay. The zero value means that the node stays.
+type Leaving string
+
+// Reasons for which a node is leaving, apart from being named in the run at hand.
+const (
+	Stays            Leaving = ""
+	LeavingClaimed   Leaving = "claimed by another drain"
+	LeavingScaleDown Leaving = "tainted ToBeDeletedByClusterAutoscaler"
+	LeavingDisrupted Leaving = "tainted karpenter.sh/disrupted"
+	LeavingOutOfSvc  Leaving = "tainted node.kubernetes.io/out-of-service"
+	LeavingDeleted   Leaving = "being deleted"
+)
+
+// Claim is what guard needs to know of the annotation safedrain.dev/drain on a node; internal/claim owns its format.
+type Claim struct {
+	Run    string   // identity of the run that holds it
+	Holder string   // who, for messages
+	Nodes  []string // every node of that run
+	Phase  string   // claimed, granted, withdrawn, proven or closing
+}
+
+// NodeFacts is what the rules need of one Node.
+type NodeFacts struct {
+	Name         string
+	Zone         string // label topology.kubernetes.io/zone
+	Ready        bool   // condition Ready is True
+	Unreachable  bool   // condition Ready is Unknown: the kubelet is silent
+	Cordoned     bool   // spec.unschedulable
+	ControlPlane bool   // label node-role.kubernetes.io/control-plane or master
+	Virtual      bool   // a virtual-kubelet node: no machine that a balancer could reach
+	Leaving      Leaving
+	Excluded     *string // value of the label node.kubernetes.io/exclude-from-external-load-balancers, nil when absent
+	Labels       map[string]string
+	Taints       []corev1.Taint
+	Addresses    []string // status.addresses of types InternalIP and ExternalIP
+	Claim        *Claim   // nil when no claim stands on the node
+}
+
+// Endpoint is one address of one Service port in one family, as its EndpointSlice states it.
+type Endpoint struct {
+	Addr        netip.Addr
+	Node        string    // nodeName; "" when the slice names none, and then no node treats it as local
+	Pod         types.UID // "" when no Pod stands behind it
+	PodKey      Key       // zero when no Pod stands behind it
+	Ready       bool      // conditions as kube-proxy reads them: nil ready and nil serving are true, nil terminating is false
+	Serving     bool
+	Terminating bool
+}
+
+// Port is one Service port in one IP family: kube-proxy decides for each of them alone.
+type Port struct {
+	Name      string // "" for an unnamed port
+	Protocol  corev1.Protocol
+	Family    corev1.IPFamily
+	Endpoints []Endpoint // every copy of every slice, in any order
+}
+
+// InRotation says whether a balancer sends new traffic for a Service to a node.
+type InRotation string
+
+// The three answers; Unknown means that nothing in the cluster can tell.
+const (
+	Yes     InRotation = "Yes"
+	No      InRotation = "No"
+	Unknown InRotation = "Unknown"
+)
+
+// Seat is the place of a node in a Service's rotation.
+type Seat struct {
+	In       InRotation
+	Eligible bool   // in rotation, or able to enter it as soon as it has a usable endpoint or another node leaves
+	Why      string // why not eligible, or on what evidence; may be empty
+}
+
+// Removal is the means by which a node leaves the rotation of a Service.
+type Removal string
+
+// The means of removal of the contract; Hold is reserved for the mode of that name.
+const (
+	RemovalLabel       Removal = "Label"       // the exclude label on the node
+	RemovalHook        Removal = "Hook"        // a call of the hook
+	RemovalHealthCheck Removal = "HealthCheck" // the balancer's own check of healthCheckNodePort
+	RemovalHold        Removal = "Hold"
+	RemovalNone        Removal = "None"
+)
+
+// HealthCheck is how a balancer that honours healthCheckNodePort probes it.
+type HealthCheck struct {
+	Interval  time.Duration
+	Timeout   time.Duration
+	Unhealthy int    // failures in a row after which the node is out
+	Source    string // where the numbers come from: an annotation, a provider's defaults, or ours
+}
+
+// Rotation is what is known of a Service's balancer from objects alone: who fronts it, to which nodes it sends, how a
+// node is taken out and whether that can be proven. Hooks fill it in; the zero value is "no balancer known".
+type Rotation struct {
+	Hook           string // name of the hook; "" means that no balancer is known
+	Reason         string // why that hook matched
+	Evidence       string // on what the seats rest
+	Removal        Removal
+	Provable       bool            // the hook can observe that a node has left
+	Follows        bool            // the balancer by itself sends only to nodes with a usable (or ready) endpoint
+	Declared       bool            // the seats come from the annotation safedrain.dev/nodes
+	Nobody         bool            // safedrain.dev/nodes is "none": nobody outside sends to any node
+	Seats          map[string]Seat // by node name
+	Rest           Seat            // the seat of every node not in Seats
+	HealthCheck    *HealthCheck    // not nil when the balancer is known to honour healthCheckNodePort
+	FollowsServing bool            // announcers that count serving endpoints: the grace of a pod cannot take the node out
+	Settle         *time.Duration  // annotation safedrain.dev/settle: accepts for good that the lever has no witness
+	Unsupported    string          // a combination that the balancer's own documentation rules out; "" when fine
+	Conflict       []string        // two or more specific hooks that claim the Service
+	Broken         string          // live only: why the hook cannot work here (credentials, RBAC, CRD); "" when it can
+	Moves          []Move          // addresses that would move, predicted for the nodes of the request
+}
+
+// Move is an address that one node announces now and another is predicted to announce next.
+type Move struct {
+	Address string
+	From    string
+	To      string // "" when nobody would
+}
+
+// Seat returns the seat of a node.
+func (r *Rotation) Seat(node string) Seat {
+	if s, ok := r.Seats[node]; ok {
+		return s
+	}
+	return r.Rest
+}
+
+// ServiceFacts is what the rules need of one Service.
+type ServiceFacts struct {
+	Key             Key
+	Type            corev1.ServiceType
+	External        bool // externally reachable and externalTrafficPolicy Local
+	Internal        bool // internalTrafficPolicy Local
+	PublishNotReady bool
+	Selectorless    bool
+	HealthCheckPort int32   // spec.healthCheckNodePort, 0 when there is none
+	NodePorts       []int32 // spec.ports[].nodePort that are not 0, sorted
+	Selector        map[string]string
+	Ports           []Port
+	Rotation        Rotation
+	SharedWith      []Key // Services that have an address in common with this one, sorted
+}
+
+// Local reports whether a traffic policy of the Service is Local in a way that has an effect.
+func (s *ServiceFacts) Local() bool { return s.External || s.Internal }
+
+// Workload is an owner of pods with its template, as the audit needs it.
+type Workload struct {
+	Kind     string // Deployment, StatefulSet, DaemonSet
+	Key      Key
+	Replicas int32             // desired; for a DaemonSet the number it has scheduled
+	Labels   map[string]string // of the template
+	Spec     *corev1.PodSpec   // of the template
+	Selector *metav1.LabelSelector
+}

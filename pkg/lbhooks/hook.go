@@ -1,0 +1,118 @@
+// Package lbhooks defines how safedrain talks to load balancers: the [Hook] interface, what it sees, its results and its
+// errors. Each sub-package is one balancer and has the same files: hook.go, match.go, prove.go and their tests.
+package lbhooks
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/safedrain/safedrain/pkg/guard"
+)
+
+// The vocabulary of rotation is guard's; hooks use it under these names and import guard nowhere.
+type (
+	// Rotation is what a hook knows of a Service's balancer from objects alone.
+	Rotation = guard.Rotation
+	// Seat is one node's place in a rotation.
+	Seat = guard.Seat
+	// Move is an address that is predicted to change nodes.
+	Move = guard.Move
+	// HealthCheck is how a balancer probes healthCheckNodePort.
+	HealthCheck = guard.HealthCheck
+)
+
+// Values of Seat.In and Rotation.Removal.
+const (
+	Yes                = guard.Yes
+	No                 = guard.No
+	Unknown            = guard.Unknown
+	RemovalLabel       = guard.RemovalLabel
+	RemovalHook        = guard.RemovalHook
+	RemovalHealthCheck = guard.RemovalHealthCheck
+	RemovalNone        = guard.RemovalNone
+)
+
+// Names in the API that several hooks read.
+const (
+	// ExcludeLabel on a Node asks balancers to leave it out. safedrain always writes the value "true".
+	ExcludeLabel = corev1.LabelNodeExcludeBalancers
+	// AnnotationHook on a Service names the hook that fronts it.
+	AnnotationHook = "safedrain.dev/hook"
+	// AnnotationNodes on a Service is a label selector of the nodes an outside balancer uses, or "none".
+	AnnotationNodes = "safedrain.dev/nodes"
+	// AnnotationSettle on a Service accepts a time in place of a proof.
+	AnnotationSettle = "safedrain.dev/settle"
+	// AnnotationHealthCheck on a Service states the balancer's check: "interval=10s,unhealthy=3,timeout=5s".
+	AnnotationHealthCheck = "safedrain.dev/health-check"
+)
+
+// Objects is what matching may look at: objects that were listed before, live or from files.
+type Objects interface {
+	// Nodes lists the nodes, sorted by name. Only metadata, spec and the conditions and addresses of status are filled.
+	Nodes() []*corev1.Node
+	// Slices lists the EndpointSlices of a Service.
+	Slices(namespace, service string) []*discoveryv1.EndpointSlice
+	// Custom lists objects of a kind that a hook named in Needs; empty when the kind is not served or not in the files.
+	Custom(schema.GroupKind) []*unstructured.Unstructured
+	// Agents lists the pods that a hook named in Needs, with their node and conditions.
+	Agents(hook string) []*corev1.Pod
+	// Leaving reports whether a node is named in the run or is leaving: such a node cannot take over.
+	Leaving(node string) bool
+}
+
+// Hook is one kind of balancer. All methods are idempotent; those with a context obey it and its deadline.
+type Hook interface {
+	// Describe names the hook and what it needs.
+	Describe() Description
+	// Match tells from objects alone whether this hook fronts the Service, and if so what it knows of its rotation.
+	Match(svc *corev1.Service, objects Objects) (Rotation, bool)
+	// Withdraw takes the node out of the rotation of the Service. Hooks whose removal is Label or HealthCheck do nothing:
+	// the label is set once, by the drain.
+	Withdraw(ctx context.Context, t Target) error
+	// Prove makes one observation. It returns a Proof with Out false, not an error, while the node is still in.
+	Prove(ctx context.Context, t Target) (Proof, error)
+	// Restore puts the node back; the counterpart of Withdraw.
+	Restore(ctx context.Context, t Target) error
+}
+
+// Target is one Service on one node.
+type Target struct {
+	Service *corev1.Service
+	Node    *corev1.Node
+}
+
+// Proof is one observation of a Service's rotation.
+type Proof struct {
+	Out      bool
+	Evidence string // one line: what was seen, for people
+	By       string // who took over, when the balancer names one; else ""
+}
+
+// Description is the static side of a hook.
+type Description struct {
+	Name string
+	// Generic hooks match by default; a specific one that matches the same Service wins.
+	Generic bool
+	// Witness says in a few words what proves a removal; "" when nothing does.
+	Witness string
+	// Settle is the time to wait after the proof, because the balancer's data plane lags behind its API.
+	Settle time.Duration
+	Needs  []Need
+}
+
+// Need is a kind of object that a hook reads.
+type Need struct {
+	Group, Version, Resource, Kind string
+	Namespaced                     bool
+	// Labels, when set, narrows a LIST of pods to the hook's agents.
+	Labels string
+	Verbs  []string
+	// Optional needs make the proof better; without them the hook still works. Why says what is lost.
+	Optional bool
+	Why      string
+}
