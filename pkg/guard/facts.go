@@ -66,6 +66,7 @@ type NodeFacts struct {
 // Endpoint is one address of one Service port in one family, as its EndpointSlice states it.
 type Endpoint struct {
 	Addr        netip.Addr
+	Port        uint16    // the target port; copies of one endpoint agree in address and port
 	Node        string    // nodeName; "" when the slice names none, and then no node treats it as local
 	Pod         types.UID // "" when no Pod stands behind it
 	PodKey      Key       // zero when no Pod stands behind it

@@ -19,7 +19,8 @@ type Index interface {
 	Service(Key) (*ServiceFacts, bool)
 	// Services lists every Service that kube-proxy serves, of policy Local or not.
 	Services() iter.Seq[*ServiceFacts]
-	// ServicesOn lists the Services with an endpoint on that node, of policy Local or not.
+	// ServicesOn lists the Services with an endpoint on that node, of policy Local or not; for "" those with an endpoint
+	// that names no node.
 	ServicesOn(node string) iter.Seq[*ServiceFacts]
 	// Pods lists the pods bound to that node. Nothing for a node that was not asked for when the Index was built.
 	Pods(node string) iter.Seq[*corev1.Pod]
