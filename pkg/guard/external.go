@@ -137,28 +137,53 @@ func (j *judgement) suitsShared(key Key, node string) bool {
 
 func (j *judgement) lastMessage(ports map[*Port]bool) string {
 	where := strings.Join(j.lost, ", ")
-	if len(ports) < len(j.cover.ports) {
-		return fmt.Sprintf("no endpoint of port %s is left on a node that stays: all are on %s", strings.Join(titles(ports), ", "), where)
+	message := "the other endpoints terminate, or are on nodes that are not Ready or are leaving"
+	switch n := j.endpointsOn(j.lost); {
+	case len(ports) < len(j.cover.ports):
+		message = fmt.Sprintf("all endpoints of port %s are on %s", strings.Join(titles(ports), ", "), where)
+	case n < j.plan.Endpoints.Before:
+	case n == 1:
+		message = "the only endpoint is on " + where
+	default:
+		message = fmt.Sprintf("all %d endpoints are on %s", n, where)
 	}
-	if j.plan.Endpoints.Before == 1 {
-		return "the only endpoint is on " + where
+	if pin := j.pin(); pin != "" {
+		message += "; its pods are pinned (" + pin + "), so replacements can run nowhere else"
 	}
-	return "no endpoint is left on a node that stays: all are on " + where + " or on nodes that are leaving"
+	return message
 }
 
-// lastAdvice says why the replacements of the lost pods could or could not run elsewhere, and what to do.
 func (j *judgement) lastAdvice() string {
+	if j.pin() != "" {
+		return "drop the pin and spread the pods: safedrain audit " + j.svc.Key.String() + " shows how"
+	}
+	return "add a replica on a node that stays, wait until it is Ready, and try again"
+}
+
+// endpointsOn counts the usable endpoints on some nodes.
+func (j *judgement) endpointsOn(nodes []string) int {
+	var on []Endpoint
+	for i := range j.cover.ports {
+		for _, n := range nodes {
+			on = append(on, j.cover.ports[i].local[n].usable()...)
+		}
+	}
+	return distinct(on)
+}
+
+// pin returns what ties the lost pods to nodes of the loss; "" when they could run elsewhere.
+func (j *judgement) pin() string {
 	for _, node := range j.lost {
 		for pod := range j.ix.Pods(node) {
 			if !j.isEndpoint(pod.UID) {
 				continue
 			}
-			if why := pinnedTo(&pod.Spec, j.ix, j.loss.Nodes); why != "" {
-				return "pinned: " + why + ", so its replacements can run nowhere else; drop the pin and spread the pods"
+			if pin := pinnedTo(&pod.Spec, j.ix, j.loss.Nodes); pin != "" {
+				return pin
 			}
 		}
 	}
-	return "add a replica on a node that stays, wait until it is Ready, and try again"
+	return ""
 }
 
 func (j *judgement) whyNot() string {

@@ -203,7 +203,8 @@ func forgotten(ix Index, req *Request) []Finding {
 	}}
 }
 
-// conclude sets the plan's verdict: the worst of all parts, after what was accepted.
+// conclude sets the plan's verdict: the worst of all parts, after what was accepted. An entry that has to be withdrawn is
+// work to do, no danger to a Local Service: only a finding of its own worsens the verdict.
 func (p *DrainPlan) conclude() {
 	for i := range p.Services {
 		s := &p.Services[i]
@@ -214,7 +215,6 @@ func (p *DrainPlan) conclude() {
 	}
 	for i := range p.Withdraw {
 		p.settle(p.Withdraw[i].Findings, "service/"+p.Withdraw[i].Key().String())
-		p.Verdict = p.Verdict.Worse(Withdraw)
 	}
 	p.settle(p.Findings, "")
 	slices.Sort(p.Accepted)

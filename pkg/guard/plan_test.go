@@ -192,7 +192,7 @@ func TestEntries(t *testing.T) {
 		return all(announced(in, eligible...), func(s *ServiceFacts) { s.External = false })
 	}
 	plan := newWorld("n1", "n2").service("c", cluster([]string{"n1"}, "n2"), "n2").plan(Flags{}, "n1")
-	if len(plan.Withdraw) != 1 || plan.Withdraw[0].Left != 1 || plan.Verdict != Withdraw || len(plan.Services) != 0 {
+	if len(plan.Withdraw) != 1 || plan.Withdraw[0].Left != 1 || plan.Verdict != Safe || len(plan.Services) != 0 {
 		t.Errorf("plan %+v: want one entry with one node left", plan)
 	}
 	plan = newWorld("n1", "n2").service("c", cluster([]string{"n1"}), "n2").plan(Flags{}, "n1")
