@@ -37,6 +37,10 @@ type Claim struct {
 	Set      []string           `json:"set"`
 	Prev     map[string]string  `json:"prev"`               // what stood there before, by the names of Set; absent: nothing
 	Services map[string]Service `json:"services,omitempty"` // by namespace/name
+	// Renewed is written again and again while the run lives, so that whoever watches sees the claim change.
+	Renewed *time.Time `json:"renewed,omitempty"`
+	// Ended is set at every orderly end of a run that keeps its claim: the next run may take it up at once.
+	Ended *time.Time `json:"ended,omitempty"`
 }
 
 // Service is a withdrawal recorded in a claim.

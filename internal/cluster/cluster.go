@@ -1,7 +1,8 @@
 // Package cluster builds a guard.Index from a live API server or from manifest files.
 //
 // A [Snapshot] holds the objects as they were listed, trimmed to what the rules read. An [Index] is a view of it for one
-// request: it implements guard.Index and lbhooks.Objects, and builds the facts of a Service when it is asked for them.
+// request: it implements guard.Index, builds the facts of a Service when it is asked for them, and hands matching its
+// lbhooks.Objects.
 package cluster
 
 import (
@@ -24,9 +25,10 @@ type Scope struct {
 	Nodes     []string // list the pods of these nodes
 	AllPods   bool     // list every pod (plan --each)
 	Workloads bool     // list Deployments, StatefulSets and DaemonSets (audit)
+	PageSize  int64    // objects of one page of a LIST; 0: the default, negative: all in one
 }
 
 var (
 	_ guard.Index     = (*Index)(nil)
-	_ lbhooks.Objects = (*Index)(nil)
+	_ lbhooks.Objects = (*view)(nil)
 )

@@ -91,6 +91,22 @@ type Proof struct {
 	Out      bool
 	Evidence string // one line: what was seen, for people
 	By       string // who took over, when the balancer names one; else ""
+	// Settle replaces Description.Settle when it is not nil: this observation was weaker or stronger than the usual one.
+	Settle *time.Duration
+}
+
+// Assertable is a hook that can front a Service to which nothing in the objects ties it, when a user names it.
+type Assertable interface {
+	Hook
+	// Assert returns the rotation of a Service that the user says this hook fronts.
+	Assert(svc *corev1.Service, objects Objects) Rotation
+}
+
+// Paced is a hook with its own pace of observation, such as one that stands in for a balancer's health check.
+type Paced interface {
+	Hook
+	// Pace returns the time between two observations and how many in a row make a proof.
+	Pace(t Target) (poll time.Duration, stable int)
 }
 
 // Description is the static side of a hook.

@@ -13,6 +13,8 @@ import (
 
 // runKwok runs kwok as its own main does and returns the exit code.
 func runKwok() int {
+	// Kubernetes' programs register flags for the whole process when they are linked in, and cobra would give them to kwok.
+	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ExitOnError)
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.Usage = func() {}

@@ -6,9 +6,9 @@ package main
 import (
 	"fmt"
 	"os"
+	_ "time/tzdata" // CronJob time zones
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
-	_ "time/tzdata" // CronJob time zones
 	"k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"

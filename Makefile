@@ -1,0 +1,76 @@
+# Every target works from an empty clone, without root and without a terminal. Tools are built from pinned modules.
+
+GOLANGCI_LINT_VERSION := v2.15.0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
+CLI     := github.com/safedrain/safedrain/internal/cli
+LDFLAGS := -s -w -X $(CLI).version=$(VERSION) -X $(CLI).commit=$(COMMIT)
+
+# The race detector needs cgo and a C compiler.
+RACE := $(shell test "$$(go env CGO_ENABLED)" = 1 && command -v $$(go env CC) >/dev/null && echo -race)
+
+# The tests on the control plane share compiled packages with the control plane itself, which is built with -trimpath.
+TEST_FLAGS   ?= -trimpath
+TEST_TIMEOUT ?= 25m
+BENCH        ?= .
+BENCH_FLAGS  ?= -benchtime 1x -timeout 60m
+FUZZTIME     ?= 60s
+EXAMPLE      ?= testdata/example/before
+
+# What shows that generated parts of the README are up to date; empty to leave that out.
+README_CHECK ?= go run ./internal/cmd/readme -check
+
+LINT := $(CURDIR)/.cache/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
+
+.DEFAULT_GOAL := help
+.PHONY: help build test test-fast controlplane lint verify cluster cluster-down bench fuzz
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s%s\n", $$1, $$2}'
+
+build: ## build bin/safedrain
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/safedrain ./cmd/safedrain
+
+test-fast: ## run the tests that need no cluster
+	go test $(RACE) ./...
+
+test: test-fast controlplane ## run every test; the real control plane they need is built on first use
+	cd test && go test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+
+controlplane: ## build the control plane for tests into the cache, if it is not there
+	@echo "control plane: built on first use, about 15 minutes on two cores; then cached (SAFEDRAIN_TEST_BIN names ready binaries)"
+	cd test && go run $(TEST_FLAGS) ./cmd/cluster build
+
+cluster: controlplane ## start a control plane that stays, with fake nodes and the example, and print its kubeconfig
+	cd test && go run $(TEST_FLAGS) ./cmd/cluster up $(if $(EXAMPLE),-example $(abspath $(EXAMPLE)))
+
+cluster-down: ## end what `make cluster` started
+	cd test && go run $(TEST_FLAGS) ./cmd/cluster down
+
+bench: build controlplane ## run the benchmarks on the real control plane
+	cd test && go test $(TEST_FLAGS) -run '^$$' -bench '$(BENCH)' $(BENCH_FLAGS) ./bench/...
+
+fuzz: ## run every fuzz target for FUZZTIME each
+	@go list -f '{{if .TestGoFiles}}{{.ImportPath}}{{end}}{{if .XTestGoFiles}} {{.ImportPath}}{{end}}' ./... | tr ' ' '\n' | sort -u | while read -r pkg; do \
+		[ -n "$$pkg" ] || continue; \
+		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "$$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+$(LINT):
+	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+lint: $(LINT) ## run golangci-lint on both modules
+	$(LINT) run ./...
+	cd test && $(LINT) run --config ../.golangci.yml ./...
+
+verify: ## check formatting, module files, go vet and the generated parts of the README
+	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+		if [ -n "$$out" ]; then echo "not formatted, run gofmt -w on:"; echo "$$out"; exit 1; fi
+	go mod tidy -diff
+	cd test && go mod tidy -diff
+	go vet ./...
+	cd test && go vet $(TEST_FLAGS) ./...
+	$(README_CHECK)

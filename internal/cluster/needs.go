@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+)
+
+// builtIn reports whether a group is Kubernetes' own.
+func builtIn(group string) bool {
+	switch group {
+	case "", "apps", "batch", "autoscaling", "policy", "extensions":
+		return true
+	default:
+		return strings.HasSuffix(group, ".k8s.io") && !strings.Contains(group, ".x-k8s.io")
+	}
+}
+
+// kindLease is the one built-in kind that hooks read as they read custom ones.
+var kindLease = schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}
+
+// isCustom reports whether a need is for objects that are listed for hooks alone.
+func isCustom(n lbhooks.Need) bool {
+	gk := schema.GroupKind{Group: n.Group, Kind: n.Kind}
+	return (!builtIn(n.Group) || gk == kindLease) && mayList(n)
+}
+
+// isAgents reports whether a need selects the pods of a hook.
+func isAgents(n lbhooks.Need) bool {
+	return n.Group == "" && n.Kind == "Pod" && n.Labels != "" && mayList(n)
+}
+
+func mayList(n lbhooks.Need) bool { return len(n.Verbs) == 0 || slices.Contains(n.Verbs, "list") }
+
+// hooks lists what the hooks need: each kind and each label selector once. The agents of a hook whose kinds are not
+// served at all are not looked for.
+func (l *loader) hooks(ctx context.Context, hooks []lbhooks.Description) error {
+	l.into.agents = map[string][]*corev1.Pod{}
+	if l.clients.Dynamic == nil {
+		return nil
+	}
+	var needs []lbhooks.Need
+	for _, d := range hooks {
+		needs = append(needs, d.Needs...)
+	}
+	if !slices.ContainsFunc(needs, isCustom) && !slices.ContainsFunc(needs, isAgents) {
+		return nil
+	}
+	served, err := l.clients.kinds(ctx, needs)
+	if apierrors.IsForbidden(err) {
+		l.deny(Verb{Verb: "get", Resource: "/apis", Needed: true, Why: "which balancers there are"}, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(maxParallel)
+	for _, n := range l.needed(hooks, served) {
+		group.Go(func() error {
+			if isAgents(n) {
+				return l.agentPods(gctx, n)
+			}
+			resource, _ := served.resource(n)
+			return l.custom(gctx, n, resource)
+		})
+	}
+	return group.Wait()
+}
+
+// needed lists the needs to list, each once, and records the kinds that are not served.
+func (l *loader) needed(hooks []lbhooks.Description, served servedKinds) []lbhooks.Need {
+	l.into.custom = map[schema.GroupKind][]*unstructured.Unstructured{}
+	l.into.unserved = map[schema.GroupKind]bool{}
+	seen := map[string]bool{}
+	var out []lbhooks.Need
+	for _, d := range hooks {
+		present, absent := false, false
+		for _, n := range d.Needs {
+			if !isCustom(n) {
+				continue
+			}
+			gk := schema.GroupKind{Group: n.Group, Kind: n.Kind}
+			if _, ok := served.resource(n); !ok {
+				l.into.unserved[gk] = true
+				absent = true
+				continue
+			}
+			present = true
+			if !seen[gk.String()] {
+				seen[gk.String()] = true
+				out = append(out, n)
+			}
+		}
+		for _, n := range d.Needs {
+			if isAgents(n) && (present || !absent) && !seen["agents "+n.Labels] {
+				seen["agents "+n.Labels] = true
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}
+
+// verbOf is the permission that a need of a hook is about; it is never needed as a whole.
+func verbOf(n lbhooks.Need, resource string) Verb {
+	return Verb{Verb: "list", Resource: resource, Group: n.Group, Why: n.Why, kind: schema.GroupKind{Group: n.Group, Kind: n.Kind}}
+}
+
+func (l *loader) agentPods(ctx context.Context, n lbhooks.Need) error {
+	kept, err := l.podPages(ctx, verbOf(n, "pods"), metav1.ListOptions{LabelSelector: n.Labels})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.into.agents[n.Labels] = kept
+	return err
+}
+
+func (l *loader) custom(ctx context.Context, n lbhooks.Need, resource schema.GroupVersionResource) error {
+	gk := schema.GroupKind{Group: n.Group, Kind: n.Kind}
+	var kept []*unstructured.Unstructured
+	err := l.pages(ctx, verbOf(n, resource.Resource), metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := l.clients.Dynamic.Resource(resource).List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			kept = append(kept, trimCustom(&page.Items[i]))
+		}
+		return page.GetContinue(), nil
+	}, func() { kept = nil })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if apierrors.IsNotFound(err) { // its CRD went away after it was asked for
+		l.into.unserved[gk] = true
+		return nil
+	}
+	l.into.custom[gk] = kept
+	return err
+}

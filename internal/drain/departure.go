@@ -1,0 +1,156 @@
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+)
+
+// defaultSettle is waited for an unproven Service that has a lever, where neither an option, an annotation nor the hook
+// says how long.
+const defaultSettle = 30 * time.Second
+
+// way is how a Service lets the node go.
+type way int
+
+const (
+	wayForced way = iota // accepted as unsafe: nothing is withdrawn or waited for
+	wayProve             // withdraw, prove, settle
+	waySettle            // withdraw with whatever lever, wait, no proof: accepted
+)
+
+// departure is one Service that the node has to leave before it is done, or before some of its pods go.
+type departure struct {
+	key      guard.Key
+	service  *corev1.Service
+	hookName string
+	hook     lbhooks.Hook // nil when no hook of that name is known
+	removal  guard.Removal
+	way      way
+	entry    bool // of policy Cluster: no pod waits for it
+	settle   time.Duration
+	accepted string
+}
+
+// serial reports whether the pods of the Service go one at a time.
+func (s *departure) serial() bool { return s.way == waySettle && !s.entry }
+
+// departures lists what the node has to leave, by the plan; Services that it has left in an earlier pass are not listed
+// again.
+func (n *nodeRun) departures(plan *guard.DrainPlan) ([]*departure, error) {
+	var out []*departure
+	for i := range plan.Services {
+		s := &plan.Services[i]
+		if !n.affected(s) || n.left(s.Key()) {
+			continue
+		}
+		dep, err := n.departure(s.Key(), s.Balancer)
+		if err != nil {
+			return nil, err
+		}
+		n.chooseWay(dep, s.Findings)
+		out = append(out, dep)
+	}
+	for i := range plan.Withdraw {
+		e := &plan.Withdraw[i]
+		if !slices.Contains(e.Nodes, n.name) || n.left(e.Key()) {
+			continue
+		}
+		dep, err := n.departure(e.Key(), e.Balancer)
+		if err != nil {
+			return nil, err
+		}
+		dep.entry = true
+		switch {
+		case accepted(e.Findings, guard.Block):
+			dep.way, dep.accepted = wayForced, "by --force-unsafe"
+		case !e.Provable || dep.hook == nil:
+			n.unproven(dep, nil)
+			dep.accepted = "policy Cluster"
+		}
+		out = append(out, dep)
+	}
+	return out, nil
+}
+
+// affected reports whether a Service of policy Local has to let the node go before its pods are evicted: it would lose
+// its last local endpoint while it is, or may be, in rotation, and its health check does not see to it.
+func (n *nodeRun) affected(s *guard.ServicePlan) bool {
+	if s.Policy == guard.PolicyInternal || s.Verdict == guard.Safe || s.Balancer.Removal == guard.RemovalHealthCheck {
+		return false
+	}
+	return slices.ContainsFunc(s.Findings, func(f guard.Finding) bool {
+		return f.Code == guard.LosesLocalEndpoint && slices.Contains(f.Nodes, n.name)
+	})
+}
+
+func (n *nodeRun) left(key guard.Key) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.out[key] != nil
+}
+
+func (n *nodeRun) departure(key guard.Key, b guard.Balancer) (*departure, error) {
+	_, snapshot := n.current()
+	svc, ok := snapshot.RawService(key)
+	if !ok {
+		return nil, fmt.Errorf("the plan names Service %s, which is not there", key)
+	}
+	dep := &departure{key: key, service: svc, hookName: cmp.Or(b.Hook, "none"), removal: b.Removal, way: wayProve}
+	dep.hook, _ = n.Hooks.Hook(b.Hook)
+	if dep.hook != nil {
+		dep.settle = dep.hook.Describe().Settle
+	}
+	if n.opts.Settle != nil {
+		dep.settle = *n.opts.Settle
+	}
+	return dep, nil
+}
+
+// chooseWay decides how a Service of policy Local lets the node go. The plan is not refused, so what stands is accepted.
+func (n *nodeRun) chooseWay(dep *departure, findings []guard.Finding) {
+	switch {
+	case accepted(findings, guard.Block):
+		dep.way, dep.accepted = wayForced, "by --force-unsafe"
+	case accepted(findings, guard.SeverityUnproven):
+		n.unproven(dep, n.annotatedSettle(dep.key))
+	}
+}
+
+// unproven makes a departure one without a proof: the settle time is all there is.
+func (n *nodeRun) unproven(dep *departure, annotated *time.Duration) {
+	dep.way, dep.accepted = waySettle, "by flag"
+	if annotated != nil {
+		dep.accepted = "by annotation " + lbhooks.AnnotationSettle
+	}
+	lever := dep.removal == guard.RemovalLabel || dep.removal == guard.RemovalHook && dep.hook != nil
+	switch {
+	case !lever:
+		dep.settle = 0
+	case n.opts.Settle != nil:
+		dep.settle = *n.opts.Settle
+	case annotated != nil:
+		dep.settle = *annotated
+	case dep.settle == 0:
+		dep.settle = defaultSettle
+	}
+}
+
+// annotatedSettle is the time that the Service itself accepts in place of a proof.
+func (n *nodeRun) annotatedSettle(key guard.Key) *time.Duration {
+	_, snapshot := n.current()
+	if f, ok := snapshot.Index(n.Hooks, n.opts.Nodes).Service(key); ok {
+		return f.Rotation.Settle
+	}
+	return nil
+}
+
+func accepted(findings []guard.Finding, severity guard.Severity) bool {
+	return slices.ContainsFunc(findings, func(f guard.Finding) bool { return f.Accepted && f.Severity == severity })
+}

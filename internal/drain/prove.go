@@ -1,0 +1,135 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/safedrain/safedrain/internal/claim"
+	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+)
+
+// leave takes the node out of the balancer of one Service: the hook's call where there is one, the proof, the settle
+// time. At its end the node is looked at once more and so are the Service's other nodes. Only nil lets its pods go.
+func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
+	if dep.way == wayForced {
+		n.emit(NotProven{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Accepted: dep.accepted})
+		n.done(dep)
+		return nil
+	}
+	if err := n.callWithdraw(ctx, dep); err != nil {
+		return err
+	}
+	if dep.way == wayProve {
+		if err := n.prove(ctx, dep); err != nil {
+			return err
+		}
+	} else {
+		n.emit(NotProven{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Accepted: dep.accepted, Settle: dep.settle})
+	}
+	if err := n.settle(ctx, dep); err != nil {
+		return err
+	}
+	if err := n.check(ctx); err != nil {
+		return err
+	}
+	if !dep.entry {
+		if err := n.covered(ctx, dep.key); err != nil {
+			return err
+		}
+	}
+	n.done(dep)
+	return nil
+}
+
+func (n *nodeRun) done(dep *departure) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.out[dep.key] = dep
+	if dep.way == wayProve {
+		n.hooks = append(n.hooks, dep.hookName)
+	}
+}
+
+// callWithdraw calls the hook of a Service whose removal is a call. The call in flight is finished when the run stops.
+func (n *nodeRun) callWithdraw(ctx context.Context, dep *departure) error {
+	timeout := n.opts.HookTimeout
+	n.emit(Withdrawing{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Timeout: timeout})
+	if dep.removal == guard.RemovalLabel && !n.labelled() && dep.way == wayProve {
+		return n.notOut(dep, errors.New("the node may not be labelled"))
+	}
+	if dep.hook == nil || dep.removal != guard.RemovalHook {
+		return nil
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	if err := dep.hook.Withdraw(ctx, n.target(dep)); err != nil {
+		if dep.way == waySettle {
+			n.emit(Warned{Text: fmt.Sprintf("%s: %v; accepted %s", dep.key, err, dep.accepted)})
+			return nil
+		}
+		return n.notOut(dep, err)
+	}
+	return nil
+}
+
+func (n *nodeRun) target(dep *departure) lbhooks.Target {
+	return lbhooks.Target{Service: dep.service, Node: n.held.Node()}
+}
+
+func (n *nodeRun) notOut(dep *departure, cause error) error {
+	return &NotOut{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Cause: cause}
+}
+
+// prove waits for the hook's proof and records it in the claim, which the gate reads.
+func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
+	if dep.hook == nil {
+		return n.notOut(dep, fmt.Errorf("no hook %q", dep.hookName))
+	}
+	end := n.step("prove", n.name, dep.key.String())
+	start := n.Clock.Now()
+	soft, cancel := n.stop.context(ctx)
+	defer cancel()
+	proof, err := lbhooks.Wait(soft, n.Clock, dep.hook, n.target(dep), lbhooks.WaitOptions{
+		Timeout: n.opts.HookTimeout,
+		Pending: func(p lbhooks.Pending) {
+			evidence := p.Proof.Evidence
+			if p.Err != nil {
+				evidence = p.Err.Error()
+			}
+			n.emit(ProofPending{
+				Node: n.name, Service: dep.key.String(), Hook: dep.hookName,
+				Elapsed: p.Elapsed, Timeout: n.opts.HookTimeout, Evidence: evidence,
+			})
+		},
+	})
+	if err != nil {
+		switch {
+		case n.stop.Err() != nil:
+			err = n.stop.Err()
+		case ctx.Err() == nil:
+			err = n.notOut(dep, err)
+		}
+		end(err, proof.Evidence)
+		return err
+	}
+	end(nil, proof.Evidence)
+	n.emit(Proven{
+		Node: n.name, Service: dep.key.String(), Hook: dep.hookName, By: proof.By, Evidence: proof.Evidence,
+		After: n.Clock.Since(start), Settle: dep.settle,
+	})
+	at := n.Clock.Now().UTC().Truncate(time.Second)
+	return n.change(ctx, func(ctx context.Context) error {
+		return n.held.Update(ctx, func(c *claim.Claim, _ *claim.State) {
+			note(c, dep)
+			s := c.Services[dep.key.String()]
+			s.ProofAt = &at
+			c.Services[dep.key.String()] = s
+		})
+	})
+}

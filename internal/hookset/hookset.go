@@ -1,0 +1,94 @@
+// Package hookset knows every hook: the one map from name to constructor, and the order in which they are asked who
+// fronts a Service.
+package hookset
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/lbhooks/cloudprovider"
+	"github.com/safedrain/safedrain/pkg/lbhooks/healthcheck"
+	"github.com/safedrain/safedrain/pkg/lbhooks/metallb"
+	"github.com/safedrain/safedrain/pkg/lbhooks/servicelb"
+)
+
+// constructors are all hooks by name.
+var constructors = map[string]func(Deps) lbhooks.Hook{
+	metallb.L2:         func(d Deps) lbhooks.Hook { return metallb.NewL2(d.Kubernetes, d.Dynamic) },
+	metallb.BGP:        func(d Deps) lbhooks.Hook { return metallb.NewBGP(d.Kubernetes, d.Dynamic) },
+	servicelb.Name:     func(d Deps) lbhooks.Hook { return servicelb.New(d.Kubernetes) },
+	healthcheck.Name:   func(d Deps) lbhooks.Hook { return healthcheck.New(d.HTTP) },
+	cloudprovider.Name: func(d Deps) lbhooks.Hook { return cloudprovider.New(d.Kubernetes) },
+}
+
+// Deps are what hooks work with. Offline the clients are nil: then hooks match, and are taken at their word.
+type Deps struct {
+	Kubernetes kubernetes.Interface
+	Dynamic    dynamic.Interface
+	HTTP       *http.Client // for probes; nil: one without proxy
+	// Override names the hook of a Service by namespace/name, or of every Service by [Every]; it wins over annotations.
+	Override map[string]string
+	// Disabled names hooks that never match by themselves.
+	Disabled []string
+}
+
+// Set is the hooks, ready to be asked.
+type Set struct {
+	hooks    map[string]lbhooks.Hook
+	specific []string // sorted; they match by themselves
+	generic  []string // sorted; asked when no specific one matches
+	override map[string]string
+}
+
+var _ cluster.Matcher = (*Set)(nil)
+
+// New builds every hook.
+func New(deps Deps) *Set {
+	s := &Set{hooks: make(map[string]lbhooks.Hook, len(constructors)), override: deps.Override}
+	for name, construct := range constructors {
+		hook := construct(deps)
+		s.hooks[name] = hook
+		switch {
+		case slices.Contains(deps.Disabled, name):
+		case hook.Describe().Generic:
+			s.generic = append(s.generic, name)
+		default:
+			s.specific = append(s.specific, name)
+		}
+	}
+	slices.Sort(s.specific)
+	slices.Sort(s.generic)
+	return s
+}
+
+// Hook returns the hook of that name.
+func (s *Set) Hook(name string) (lbhooks.Hook, bool) {
+	hook, ok := s.hooks[name]
+	return hook, ok
+}
+
+// Names lists every hook, sorted.
+func (s *Set) Names() []string {
+	names := make([]string, 0, len(s.hooks))
+	for name := range s.hooks {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Descriptions lists every hook and what it needs, and what is only recognised, sorted by name.
+func (s *Set) Descriptions() []lbhooks.Description {
+	out := []lbhooks.Description{ciliumL2}
+	for _, hook := range s.hooks {
+		out = append(out, hook.Describe())
+	}
+	slices.SortFunc(out, func(a, b lbhooks.Description) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

@@ -1,0 +1,113 @@
+package healthcheck
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+)
+
+// Answer is what a node's health check port said of a Service.
+type Answer string
+
+// Passing: 200, of this Service, with an endpoint. Failing: 503. Refused: nothing listens. Strange: anything that is not to
+// be believed, such as another Service's name or an empty 200. Silent: no answer in time, which is never taken for a 503.
+const (
+	Passing Answer = "passing"
+	Failing Answer = "failing"
+	Refused Answer = "refused"
+	Strange Answer = "strange"
+	Silent  Answer = "silent"
+)
+
+// Observation is one probe.
+type Observation struct {
+	Answer Answer
+	Detail string // one line, for people
+}
+
+// maxBody is more than any proxy answers.
+const maxBody = 4096
+
+// minTimeout keeps a probe from a machine far away from being cut off by a balancer's short timeout.
+const minTimeout = 3 * time.Second
+
+// body is the JSON of kube-proxy and of Cilium, read leniently: serviceProxyHealthy is kube-proxy's alone.
+type body struct {
+	Service struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"service"`
+	LocalEndpoints      *int  `json:"localEndpoints"`
+	ServiceProxyHealthy *bool `json:"serviceProxyHealthy"`
+}
+
+// probe asks the node's health check port once.
+func (h *Hook) probe(ctx context.Context, t lbhooks.Target) (Observation, error) {
+	addresses := lbhooks.NodeAddresses(t.Node)
+	if len(addresses) == 0 {
+		return Observation{Answer: Strange, Detail: "node " + t.Node.Name + " has no address to probe"}, nil
+	}
+	host := net.JoinHostPort(addresses[0].String(), strconv.Itoa(int(t.Service.Spec.HealthCheckNodePort)))
+	deadline, cancel := context.WithTimeout(ctx, max(check(t).Timeout, minTimeout))
+	defer cancel()
+	req, err := http.NewRequestWithContext(deadline, http.MethodGet, "http://"+host+"/healthz", http.NoBody)
+	if err != nil {
+		return Observation{}, fmt.Errorf("%s: %w", Name, err)
+	}
+	resp, err := h.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return Observation{}, fmt.Errorf("%s: probing %s: %w", Name, host, ctx.Err())
+		}
+		return failed(host, err), nil
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing was written
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return Observation{Answer: Silent, Detail: host + " broke off its answer"}, nil
+	}
+	o := judge(t.Service, resp.StatusCode, raw)
+	o.Detail = host + " " + o.Detail
+	return o, nil
+}
+
+// failed tells a refused connection from silence.
+func failed(host string, err error) Observation {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return Observation{Answer: Refused, Detail: host + " refuses connections"}
+	}
+	return Observation{Answer: Silent, Detail: host + " does not answer from here"}
+}
+
+// judge reads an answer: K pkg/proxy/healthcheck/service_health.go answers 200 or 503 with the Service's name and count,
+// and an empty 200 for a Service that it just forgot.
+func judge(svc *corev1.Service, code int, raw []byte) Observation {
+	var b body
+	parsed := json.Unmarshal(raw, &b) == nil && b.Service.Name != ""
+	switch {
+	case parsed && (b.Service.Name != svc.Name || b.Service.Namespace != svc.Namespace):
+		return Observation{Strange, fmt.Sprintf("answers for %s/%s", b.Service.Namespace, b.Service.Name)}
+	case code == http.StatusServiceUnavailable:
+		return Observation{Failing, "says 503"}
+	case code != http.StatusOK:
+		return Observation{Strange, fmt.Sprintf("says %d", code)}
+	case !parsed:
+		return Observation{Strange, "says 200 without naming the Service"}
+	case b.LocalEndpoints != nil && *b.LocalEndpoints == 0:
+		return Observation{Strange, "says 200 with 0 local endpoints"}
+	case b.ServiceProxyHealthy != nil && !*b.ServiceProxyHealthy:
+		return Observation{Strange, "says 200, but its proxy is not healthy"}
+	}
+	return Observation{Passing, "says 200"}
+}

@@ -1,0 +1,189 @@
+package metallb
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+)
+
+// world is everything of MetalLB in one set of objects, read once for all Services.
+type world struct {
+	nodes    []*corev1.Node
+	pools    []pool
+	l2, bgp  []advertisement
+	peers    []peer
+	speakers speakers
+
+	l2Of, bgpOf   map[types.NamespacedName][]status
+	anyL2, anyBGP bool                      // a status of that kind is at hand, of whatever Service
+	running       map[string][]netip.Prefix // by node, from FRRNodeState
+
+	mu    sync.Mutex
+	cache map[string]*eligibility // by the advertisements that apply
+}
+
+func newWorld(objects lbhooks.Objects) *world {
+	w := &world{
+		nodes: objects.Nodes(), speakers: speakersOf(objects), cache: map[string]*eligibility{},
+		running: map[string][]netip.Prefix{},
+	}
+	custom := func(group, kind string) []*unstructured.Unstructured {
+		return objects.Custom(schema.GroupKind{Group: group, Kind: kind})
+	}
+	for _, u := range custom(group, "IPAddressPool") {
+		w.pools = append(w.pools, poolOf(u))
+	}
+	w.l2 = advertisements(custom(group, "L2Advertisement"), w.pools)
+	w.bgp = advertisements(custom(group, "BGPAdvertisement"), w.pools)
+	for _, u := range custom(group, "BGPPeer") {
+		if p, ok := peerOf(u); ok {
+			w.peers = append(w.peers, p)
+		}
+	}
+	w.l2Of, w.anyL2 = statuses(custom(group, "ServiceL2Status"))
+	w.bgpOf, w.anyBGP = statuses(custom(group, "ServiceBGPStatus"))
+	for _, u := range custom(frrGroup, "FRRNodeState") {
+		if text, _, _ := unstructured.NestedString(u.Object, "status", "runningConfig"); text != "" {
+			w.running[u.GetName()] = networks(text)
+		}
+	}
+	return w
+}
+
+func advertisements(objects []*unstructured.Unstructured, pools []pool) []advertisement {
+	var out []advertisement
+	for _, u := range objects {
+		if ad, ok := advertisementOf(u, pools); ok {
+			out = append(out, ad)
+		}
+	}
+	slices.SortFunc(out, func(a, b advertisement) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+func statuses(objects []*unstructured.Unstructured) (map[types.NamespacedName][]status, bool) {
+	out := map[types.NamespacedName][]status{}
+	for _, u := range objects {
+		s := statusOf(u)
+		out[s.service] = append(out[s.service], s)
+	}
+	return out, len(objects) > 0
+}
+
+// configured reports whether any advertisement is at hand; if none is, nobody can tell which nodes may announce.
+func (w *world) configured() bool { return len(w.l2) > 0 || len(w.bgp) > 0 }
+
+// eligibility says which nodes may announce by a set of advertisements.
+type eligibility struct {
+	l2, bgp []string                // sorted
+	rest    lbhooks.Seat            // of the nodes that are not in seats
+	seats   map[string]lbhooks.Seat // the smaller part, so that a Service costs little in a large cluster
+	seatOf  func(node string) lbhooks.Seat
+}
+
+// eligible returns who may announce by these advertisements; "all" stands for advertisements that are not at hand.
+func (w *world) eligible(l2, bgp []*advertisement, all bool) *eligibility {
+	key := cacheKey(l2, bgp, all)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.cache[key]; e != nil {
+		return e
+	}
+	e := &eligibility{seats: map[string]lbhooks.Seat{}}
+	seats := make(map[string]lbhooks.Seat, len(w.nodes))
+	fit := 0
+	for _, n := range w.nodes {
+		seat := w.seat(n, l2, bgp, all, e)
+		seats[n.Name] = seat
+		if seat.Eligible {
+			fit++
+		}
+	}
+	e.rest = lbhooks.Seat{In: lbhooks.No, Eligible: fit*2 > len(w.nodes)}
+	if !e.rest.Eligible {
+		e.rest.Why = "not selected by an advertisement, or no speaker that may announce"
+	}
+	for name, seat := range seats {
+		if seat.Eligible != e.rest.Eligible {
+			e.seats[name] = seat
+		}
+	}
+	e.seatOf = func(node string) lbhooks.Seat { return seats[node] }
+	w.cache[key] = e
+	return e
+}
+
+func cacheKey(l2, bgp []*advertisement, all bool) string {
+	var b strings.Builder
+	for _, ad := range l2 {
+		b.WriteString("l2/" + ad.name + ",")
+	}
+	for _, ad := range bgp {
+		b.WriteString("bgp/" + ad.name + ",")
+	}
+	if all {
+		b.WriteString("*")
+	}
+	return b.String()
+}
+
+// seat judges one node and notes it among the candidates of each way of announcing.
+func (w *world) seat(n *corev1.Node, l2, bgp []*advertisement, all bool, e *eligibility) lbhooks.Seat {
+	if why := w.barred(n); why != "" {
+		return lbhooks.Seat{In: lbhooks.No, Why: why}
+	}
+	byL2 := all || slices.ContainsFunc(l2, func(ad *advertisement) bool { return ad.selects(n) })
+	selected := all || slices.ContainsFunc(bgp, func(ad *advertisement) bool { return ad.selects(n) })
+	byBGP := all || slices.ContainsFunc(bgp, func(ad *advertisement) bool { return ad.selects(n) && w.hasSession(n, ad.peers) })
+	if byL2 {
+		e.l2 = append(e.l2, n.Name)
+	}
+	if byBGP {
+		e.bgp = append(e.bgp, n.Name)
+	}
+	switch {
+	case byL2 || byBGP:
+		return lbhooks.Seat{In: lbhooks.No, Eligible: true}
+	case selected:
+		return lbhooks.Seat{In: lbhooks.No, Why: "no BGPPeer selects it"}
+	}
+	return lbhooks.Seat{In: lbhooks.No, Why: "no advertisement selects it"}
+}
+
+// barred says why the node announces nothing at all: MetalLB speaker/layer2_controller.go and bgp_controller.go.
+func (w *world) barred(n *corev1.Node) string {
+	switch {
+	case lbhooks.Virtual(n):
+		return "a virtual node"
+	case !w.speakers.ignoresLabel && lbhooks.ExcludedByPresence(n):
+		return "it carries the label " + lbhooks.ExcludeLabel + ", which MetalLB obeys whatever its value"
+	case networkUnavailable(n):
+		return "its condition NetworkUnavailable is True"
+	}
+	return w.speakers.missing(n.Name)
+}
+
+// hasSession reports whether a BGPPeer selects the node, of those the advertisement names. Without BGPPeers at hand every
+// node is taken to have a session.
+func (w *world) hasSession(n *corev1.Node, names []string) bool {
+	if len(w.peers) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(w.peers, func(p peer) bool {
+		return p.selects(n) && (len(names) == 0 || slices.Contains(names, p.name))
+	})
+}
+
+func networkUnavailable(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
+	})
+}

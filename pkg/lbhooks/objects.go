@@ -1,0 +1,120 @@
+package lbhooks
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// toBeDeletedTaint is set by cluster-autoscaler; the cloud service controller leaves such nodes out of its pools.
+const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
+
+// Virtual reports whether a node has no machine that a balancer could send to: one of virtual-kubelet, or EKS Fargate.
+func Virtual(n *corev1.Node) bool {
+	if n.Labels["type"] == "virtual-kubelet" || n.Labels["eks.amazonaws.com/compute-type"] == "fargate" {
+		return true
+	}
+	return hasTaint(n, "virtual-kubelet.io/provider")
+}
+
+// ExcludedByPresence is the rule of balancers that look at the key of the exclude label only, "false" included: MetalLB,
+// the AWS load balancer controller, Azure and GKE.
+func ExcludedByPresence(n *corev1.Node) bool {
+	_, ok := n.Labels[ExcludeLabel]
+	return ok
+}
+
+// ExcludedByValue is the rule of the cloud service controller: a value that parses as a boolean counts as that boolean,
+// and one that does not, the empty one included, excludes the node.
+func ExcludedByValue(n *corev1.Node) bool {
+	value, ok := n.Labels[ExcludeLabel]
+	if !ok {
+		return false
+	}
+	excluded, err := strconv.ParseBool(value)
+	return err != nil || excluded
+}
+
+// ToBeDeleted reports whether cluster-autoscaler is about to delete the node.
+func ToBeDeleted(n *corev1.Node) bool { return hasTaint(n, toBeDeletedTaint) }
+
+func hasTaint(n *corev1.Node, key string) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+}
+
+// NodeAddresses returns the internal and external addresses of a node, internal ones first.
+func NodeAddresses(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range n.Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == kind {
+				out = append(out, addr.Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// Addresses returns the addresses of a Service's load balancer, in the order of its status.
+func Addresses(svc *corev1.Service) []netip.Addr {
+	var out []netip.Addr
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		if addr, err := netip.ParseAddr(in.IP); err == nil {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out
+}
+
+// NodesWith returns the nodes that have an endpoint whose conditions satisfy use. Endpoints without a node are local
+// nowhere and count for none.
+func NodesWith(slices []*discoveryv1.EndpointSlice, use func(discoveryv1.EndpointConditions) bool) map[string]bool {
+	nodes := map[string]bool{}
+	for _, s := range slices {
+		for i := range s.Endpoints {
+			if ep := &s.Endpoints[i]; ep.NodeName != nil && use(ep.Conditions) {
+				nodes[*ep.NodeName] = true
+			}
+		}
+	}
+	return nodes
+}
+
+// EndpointReady is the condition of kube-proxy's health check port: ready, where nil means true.
+func EndpointReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
+
+// PodReady reports whether a pod runs, is Ready and is not terminating.
+func PodReady(p *corev1.Pod) bool {
+	if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+		return false
+	}
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Memo keeps what a hook derived from one set of Objects for the next Service matched against the same set: Objects do
+// not change during a request. The zero value is ready for use.
+type Memo[T any] struct {
+	mu      sync.Mutex
+	objects Objects
+	value   T
+}
+
+// Get returns the value derived from objects, and derives it on the first call for them.
+func (m *Memo[T]) Get(objects Objects, derive func(Objects) T) T {
+	if !reflect.TypeOf(objects).Comparable() {
+		return derive(objects)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.objects == nil || m.objects != objects {
+		m.objects, m.value = objects, derive(objects)
+	}
+	return m.value
+}

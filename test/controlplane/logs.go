@@ -1,0 +1,38 @@
+package controlplane
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const tailLines = 25
+
+func logFile(dir, name string) string { return filepath.Join(dir, name+".log") }
+
+// Logs returns the last lines of every program's log.
+func (c *Cluster) Logs() string {
+	var b strings.Builder
+	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok} {
+		p := c.processes[name]
+		if p == nil {
+			continue
+		}
+		state := "running"
+		if done, err := p.ended(); done {
+			state = fmt.Sprintf("ended: %v", err)
+		}
+		fmt.Fprintf(&b, "--- %s (%s), last lines of %s\n%s\n", name, state, p.log, tail(p.log))
+	}
+	return b.String()
+}
+
+func tail(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
+}

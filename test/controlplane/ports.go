@@ -1,0 +1,65 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Ports are taken from below the range that kernels hand out to outgoing connections, so that a port stays free while
+// the program that listens on it is stopped and started again.
+const (
+	lowestPort  = 20000
+	highestPort = 32000
+)
+
+// port is a free loopback port, reserved against other clusters by a lock on a file.
+type port struct {
+	number int
+	lock   *os.File
+}
+
+func (p *port) String() string  { return strconv.Itoa(p.number) }
+func (p *port) address() string { return net.JoinHostPort("127.0.0.1", p.String()) }
+
+// release gives the port up.
+func (p *port) release() {
+	if p != nil && p.lock != nil {
+		_ = p.lock.Close()
+	}
+}
+
+// reservePort finds a port on which nobody listens and that no other cluster of this user has reserved.
+func reservePort() (*port, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("safedrain-ports-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	for range 200 {
+		p := &port{number: lowestPort + rand.IntN(highestPort-lowestPort)}
+		f, err := os.OpenFile(filepath.Join(dir, p.String()), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		p.lock = f
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil && listens(p.address()) {
+			return p, nil
+		}
+		p.release()
+	}
+	return nil, errors.New("no free loopback port found")
+}
+
+// listens reports whether one can listen on an address.
+func listens(address string) bool {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
