@@ -3,9 +3,8 @@
 GOLANGCI_LINT_VERSION := v2.15.0
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 CLI     := github.com/safedrain/safedrain/internal/cli
-LDFLAGS := -s -w -X $(CLI).version=$(VERSION) -X $(CLI).commit=$(COMMIT)
+LDFLAGS := -s -w -X $(CLI).Version=$(VERSION)
 
 # The race detector needs cgo and a C compiler.
 RACE := $(shell test "$$(go env CGO_ENABLED)" = 1 && command -v $$(go env CC) >/dev/null && echo -race)

@@ -96,7 +96,7 @@ func (a *app) forbiddenText(f *cluster.Forbidden) string {
 		if !v.Needed {
 			need = "optional"
 			if v.Why != "" {
-				need = "without it: " + v.Why
+				need = "optional: " + v.Why
 			}
 		}
 		t.row("  "+v.String(), where, need)

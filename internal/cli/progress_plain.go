@@ -74,6 +74,9 @@ func (n *narrator) changed(subject, text string) bool {
 func (n *narrator) rotation(ev drain.Event) []line {
 	switch e := ev.(type) {
 	case drain.Withdrawing:
+		if noBalancer(e.Hook) {
+			return nil
+		}
 		return []line{stamped("%s: withdrawing %s from %s (timeout %s)", e.Node, e.Service, e.Hook, seconds(e.Timeout))}
 	case drain.ProofPending:
 		minute := fmt.Sprint(int(e.Elapsed.Minutes()))
@@ -90,6 +93,9 @@ func (n *narrator) rotation(ev drain.Event) []line {
 	}
 	return nil
 }
+
+// noBalancer reports whether there is nothing to withdraw from.
+func noBalancer(hook string) bool { return hook == "" || hook == "none" }
 
 func pendingText(e drain.ProofPending) string {
 	return fmt.Sprintf("%s leaving %s, %s of %s: %s", e.Service, e.Hook, seconds(e.Elapsed), seconds(e.Timeout), e.Evidence)

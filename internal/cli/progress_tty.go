@@ -102,6 +102,9 @@ func (s *screen) stays(ev drain.Event, l line) bool {
 func (s *screen) take(ev drain.Event, now time.Time) {
 	switch e := ev.(type) {
 	case drain.Withdrawing:
+		if noBalancer(e.Hook) {
+			return
+		}
 		s.show(e.Node+" "+e.Service, drain.ProofPending{
 			Node: e.Node, Service: e.Service, Hook: e.Hook, Timeout: e.Timeout, Evidence: "withdrawing",
 		})

@@ -206,20 +206,26 @@ func (s *served) families() []corev1.IPFamily {
 	return out
 }
 
+// feed is a slice, by its place among the Service's, with the number by which it carries a port.
+type feed struct {
+	slice  int
+	number uint16
+}
+
 // appendPorts adds every port of the Service in one family. Slice ports are found by name and protocol, as kube-proxy
-// does. Ports that are fed by the same slices share one list of endpoints.
+// does. Ports that are fed by the same slices with the same numbers share one list of endpoints.
 func (s *served) appendPorts(ports []guard.Port, family corev1.IPFamily) []guard.Port {
-	var fed []int
+	var fed []feed
 	var endpoints []guard.Endpoint
 	for _, p := range s.object.Spec.Ports {
 		protocol := p.Protocol
 		if protocol == "" {
 			protocol = corev1.ProtocolTCP
 		}
-		var by []int
+		var by []feed
 		for i, sl := range s.slices {
-			if sl.family == family && !sl.headless && sl.carries(p.Name, protocol) {
-				by = append(by, i)
+			if number, ok := sl.carries(p.Name, protocol); ok && sl.family == family && !sl.headless {
+				by = append(by, feed{i, number})
 			}
 		}
 		if !slices.Equal(by, fed) {
@@ -230,15 +236,17 @@ func (s *served) appendPorts(ports []guard.Port, family corev1.IPFamily) []guard
 	return ports
 }
 
-func (s *served) endpointsOf(which []int) []guard.Endpoint {
+func (s *served) endpointsOf(which []feed) []guard.Endpoint {
 	n := 0
-	for _, i := range which {
-		n += len(s.slices[i].endpoints)
+	for _, f := range which {
+		n += len(s.slices[f.slice].endpoints)
 	}
 	out := make([]guard.Endpoint, 0, n)
-	for _, i := range which {
-		for j := range s.slices[i].endpoints {
-			out = append(out, s.slices[i].endpoints[j].fact())
+	for _, f := range which {
+		for j := range s.slices[f.slice].endpoints {
+			e := s.slices[f.slice].endpoints[j].fact()
+			e.Port = f.number
+			out = append(out, e)
 		}
 	}
 	return out

@@ -136,7 +136,7 @@ func slice4(name, rest string) string {
 func TestPorts(t *testing.T) {
 	a := func(s string) netip.Addr { return netip.MustParseAddr(s) }
 	plain := `{type: NodePort, clusterIP: 10.96.0.1, ports: [{name: http, port: 80, nodePort: 30080}]}`
-	endpoint := guard.Endpoint{Addr: a("10.0.0.1"), Node: "n1", Ready: true, Serving: true}
+	endpoint := guard.Endpoint{Addr: a("10.0.0.1"), Port: 8080, Node: "n1", Ready: true, Serving: true}
 	one := `endpoints: [{addresses: [10.0.0.1], nodeName: n1}]`
 	http := []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint}}}
 	none := []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4"}}
@@ -153,38 +153,38 @@ func TestPorts(t *testing.T) {
 		"port 0":                    {plain, []string{slice4("a", "ports: [{name: http, port: 0}]\n"+one)}, none},
 		"no ports":                  {plain, []string{slice4("a", one)}, none},
 		"no slices":                 {plain, nil, none},
-		"another namespace's slice": {plain, []string{"metadata: {name: a, namespace: x, labels: {kubernetes.io/service-name: s}}\naddressType: IPv4\nports: [{name: http, port: 80}]\n" + one}, none},
-		"a headless slice":          {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s, service.kubernetes.io/headless: ''}}\naddressType: IPv4\nports: [{name: http, port: 80}]\n" + one}, none},
-		"an IPv6 slice":             {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s}}\naddressType: IPv6\nports: [{name: http, port: 80}]\nendpoints: [{addresses: ['fd00::1']}]"}, none},
-		"an FQDN slice":             {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s}}\naddressType: FQDN\nports: [{name: http, port: 80}]\nendpoints: [{addresses: [a.example]}]"}, none},
+		"another namespace's slice": {plain, []string{"metadata: {name: a, namespace: x, labels: {kubernetes.io/service-name: s}}\naddressType: IPv4\nports: [{name: http, port: 8080}]\n" + one}, none},
+		"a headless slice":          {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s, service.kubernetes.io/headless: ''}}\naddressType: IPv4\nports: [{name: http, port: 8080}]\n" + one}, none},
+		"an IPv6 slice":             {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s}}\naddressType: IPv6\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: ['fd00::1']}]"}, none},
+		"an FQDN slice":             {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s}}\naddressType: FQDN\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: [a.example]}]"}, none},
 		"only the first address":    {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1, 10.0.0.2], nodeName: n1}]")}, http},
 		"an endpoint without any":   {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [], nodeName: n2}, {addresses: [10.0.0.1], nodeName: n1}]")}, http},
 		"leading zeros":             {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [010.0.0.1], nodeName: n1}]")}, http},
-		"mirrored slices count":     {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s, endpointslice.kubernetes.io/managed-by: endpointslicemirroring-controller.k8s.io}}\naddressType: IPv4\nports: [{name: http, port: 80}]\n" + one}, http},
+		"mirrored slices count":     {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s, endpointslice.kubernetes.io/managed-by: endpointslicemirroring-controller.k8s.io}}\naddressType: IPv4\nports: [{name: http, port: 8080}]\n" + one}, http},
 		"copies in two slices stay": {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\n"+one), slice4("b", "ports: [{name: http, port: 8080}]\n"+one)}, []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint, endpoint}}}},
-		"an unnamed port":           {`{clusterIP: 10.96.0.1, ports: [{port: 80}]}`, []string{slice4("a", "ports: [{name: '', port: 8080}]\n"+one)}, []guard.Port{{Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint}}}},
-		"no node":                   {plain, []string{slice4("a", "ports: [{name: http, port: 80}]\nendpoints: [{addresses: [10.0.0.1]}]")}, []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Ready: true, Serving: true}}}}},
+		"an unnamed port":           {`{clusterIP: 10.96.0.1, ports: [{port: 8080}]}`, []string{slice4("a", "ports: [{name: '', port: 8080}]\n"+one)}, []guard.Port{{Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint}}}},
+		"no node":                   {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1]}]")}, []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Port: 8080, Ready: true, Serving: true}}}}},
 		"conditions": {
-			plain, []string{slice4("a", "ports: [{name: http, port: 80}]\nendpoints: [{addresses: [10.0.0.1], conditions: {ready: false, serving: true, terminating: true}}, {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}]")},
-			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Serving: true, Terminating: true}, {Addr: a("10.0.0.2")}}}},
+			plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1], conditions: {ready: false, serving: true, terminating: true}}, {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}]")},
+			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Port: 8080, Serving: true, Terminating: true}, {Addr: a("10.0.0.2"), Port: 8080}}}},
 		},
 		"a pod behind it": {
-			plain, []string{slice4("a", "ports: [{name: http, port: 80}]\nendpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, namespace: w, name: p, uid: U1}}, {addresses: [10.0.0.2], targetRef: {kind: Node, name: n1}}]")},
+			plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, namespace: w, name: p, uid: U1}}, {addresses: [10.0.0.2], targetRef: {kind: Node, name: n1}}]")},
 			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{
-				{Addr: a("10.0.0.1"), Pod: "U1", PodKey: guard.Key{Namespace: "w", Name: "p"}, Ready: true, Serving: true}, {Addr: a("10.0.0.2"), Ready: true, Serving: true},
+				{Addr: a("10.0.0.1"), Port: 8080, Pod: "U1", PodKey: guard.Key{Namespace: "w", Name: "p"}, Ready: true, Serving: true}, {Addr: a("10.0.0.2"), Port: 8080, Ready: true, Serving: true},
 			}}},
 		},
 		"dual stack, each family by its own slices": {
-			`{clusterIPs: [10.96.0.1, 'fd00::a'], ports: [{name: http, port: 80}]}`,
-			[]string{slice4("a", "ports: [{name: http, port: 80}]\n"+one), "metadata: {name: b, namespace: w, labels: {kubernetes.io/service-name: s}}\naddressType: IPv6\nports: [{name: http, port: 80}]\nendpoints: [{addresses: ['fd00::1'], nodeName: n2}]"},
-			[]guard.Port{http[0], {Name: "http", Protocol: "TCP", Family: "IPv6", Endpoints: []guard.Endpoint{{Addr: a("fd00::1"), Node: "n2", Ready: true, Serving: true}}}},
+			`{clusterIPs: [10.96.0.1, 'fd00::a'], ports: [{name: http, port: 8080}]}`,
+			[]string{slice4("a", "ports: [{name: http, port: 8080}]\n"+one), "metadata: {name: b, namespace: w, labels: {kubernetes.io/service-name: s}}\naddressType: IPv6\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: ['fd00::1'], nodeName: n2}]"},
+			[]guard.Port{http[0], {Name: "http", Protocol: "TCP", Family: "IPv6", Endpoints: []guard.Endpoint{{Addr: a("fd00::1"), Port: 8080, Node: "n2", Ready: true, Serving: true}}}},
 		},
 		"two ports, one without its target": {
-			`{clusterIP: 10.96.0.1, ports: [{name: http, port: 80}, {name: admin, port: 81}, {name: http, protocol: UDP, port: 80}]}`,
-			[]string{slice4("a", "ports: [{name: http, port: 80}, {name: http, protocol: UDP, port: 80}]\n"+one), slice4("b", "ports: [{name: http, port: 80}, {name: admin, port: 81}]\nendpoints: [{addresses: [10.0.0.2], nodeName: n2}]")},
+			`{clusterIP: 10.96.0.1, ports: [{name: http, port: 8080}, {name: admin, port: 8081}, {name: http, protocol: UDP, port: 8080}]}`,
+			[]string{slice4("a", "ports: [{name: http, port: 8080}, {name: http, protocol: UDP, port: 8080}]\n"+one), slice4("b", "ports: [{name: http, port: 8080}, {name: admin, port: 8081}]\nendpoints: [{addresses: [10.0.0.2], nodeName: n2}]")},
 			[]guard.Port{
-				{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint, {Addr: a("10.0.0.2"), Node: "n2", Ready: true, Serving: true}}},
-				{Name: "admin", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.2"), Node: "n2", Ready: true, Serving: true}}},
+				{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint, {Addr: a("10.0.0.2"), Port: 8080, Node: "n2", Ready: true, Serving: true}}},
+				{Name: "admin", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.2"), Port: 8081, Node: "n2", Ready: true, Serving: true}}},
 				{Name: "http", Protocol: "UDP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint}},
 			},
 		},

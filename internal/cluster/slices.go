@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,7 +82,7 @@ func compactSlice(s *discoveryv1.EndpointSlice, in interner) (*slice, error) {
 		family:    family,
 	}
 	for _, p := range s.Ports {
-		if p.Name == nil || p.Port == nil || *p.Port == 0 {
+		if p.Name == nil || p.Port == nil || *p.Port <= 0 || *p.Port > math.MaxUint16 {
 			continue
 		}
 		protocol := corev1.ProtocolTCP
@@ -180,14 +181,14 @@ func (e *endpoint) fact() guard.Endpoint {
 	}
 }
 
-// carries reports whether the slice has that port.
-func (s *slice) carries(name string, protocol corev1.Protocol) bool {
+// carries returns the number by which the slice has that port, and whether it has it.
+func (s *slice) carries(name string, protocol corev1.Protocol) (uint16, bool) {
 	for _, p := range s.ports {
 		if p.name == name && p.protocol == protocol {
-			return true
+			return uint16(p.number), true //nolint:gosec // compactSlice left out what is no port number
 		}
 	}
-	return false
+	return 0, false
 }
 
 // expand returns the slice as an API object, for hooks: labels, ports, and of each endpoint the first address, node,

@@ -173,6 +173,7 @@ func (n *nodeRun) gonePods(key guard.Key) int {
 
 // saw applies what the watch says.
 func (q *queue) saw(ctx context.Context, s podSeen) {
+	q.watching = true
 	if s.all == nil {
 		if p := q.pods[s.uid]; p != nil {
 			q.sawPod(ctx, p, s.gone, s.deletion)

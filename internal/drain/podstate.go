@@ -40,7 +40,7 @@ type podState struct {
 	blocked string    // by whom, as it was told last; "" while it is not blocked
 }
 
-// podSeen is what the watch says of one pod.
+// podSeen is what the watch says of one pod, or, when it is about none, that from now on nothing is missed.
 type podSeen struct {
 	uid      types.UID
 	gone     bool

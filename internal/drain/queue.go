@@ -25,6 +25,7 @@ type queue struct {
 
 	posts     chan func(context.Context)
 	seen      chan podSeen
+	watching  bool                    // every pod that goes from now on will be seen to go
 	calls     int                     // evictions under way
 	pending   int                     // departures and checks under way
 	waiting   map[string]bool         // Services that pods wait for
@@ -188,7 +189,7 @@ func (q *queue) over() bool {
 // launch begins as many evictions as may be under way. A serial Service has one pod on its way out at a time.
 func (q *queue) launch(ctx context.Context) {
 	now := q.n.Clock.Now()
-	if q.n.stop.Err() != nil || q.fatal != nil || now.Before(q.pause) {
+	if !q.watching || q.n.stop.Err() != nil || q.fatal != nil || now.Before(q.pause) {
 		return
 	}
 	for _, p := range q.order {

@@ -110,6 +110,10 @@ func (n *nodeRun) followPods(ctx context.Context, rv string, seen chan<- podSeen
 			n.waitOut(ctx, tries, err)
 			continue
 		}
+		if !send(ctx, seen, podSeen{}) {
+			w.Stop()
+			return ctx.Err()
+		}
 		last, err := pump(ctx, w, rv, seen)
 		w.Stop()
 		if err != nil {

@@ -50,9 +50,9 @@ func onePerAddress(endpoints []Endpoint, prefer func(have, other *Endpoint) bool
 	return kept
 }
 
-// kubeProxyPrefers keeps a copy that does not terminate over one that does: the pod network may have given the address
-// of a dying pod to a new one. Copies that disagree otherwise are resolved at random by kube-proxy; the first stays here.
-func kubeProxyPrefers(have, other *Endpoint) bool { return have.Terminating && !other.Terminating }
+// kubeProxyPrefers keeps the last copy that does not terminate: the pod network may have given the address of a dying pod
+// to a new one. Between slices kube-proxy's order is random, so there copies that disagree otherwise have no right answer.
+func kubeProxyPrefers(_, other *Endpoint) bool { return !other.Terminating }
 
 // worstCopy keeps the copy that promises least, so that what is left is never overstated.
 func worstCopy(have, other *Endpoint) bool { return have.stays() && !other.stays() }

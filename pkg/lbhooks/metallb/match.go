@@ -235,11 +235,10 @@ func (m *match) local(candidates []string, serving map[string]bool) []string {
 	return slices.DeleteFunc(slices.Clone(candidates), func(n string) bool { return !serving[n] })
 }
 
-// candidates are the nodes that can take over: those that stay.
+// candidates are the nodes that can take over: those that stay. An address moves when the label is set, before any
+// endpoint goes, so of policy Cluster the endpoints on leaving nodes still count.
 func (m *match) candidates(eligible []string, serving map[string]bool, objects lbhooks.Objects) []string {
-	staying := maps.Clone(serving)
-	maps.DeleteFunc(staying, func(n string, _ bool) bool { return objects.Leaving(n) })
-	return slices.DeleteFunc(slices.Clone(m.local(eligible, staying)), objects.Leaving)
+	return slices.DeleteFunc(slices.Clone(m.local(eligible, serving)), objects.Leaving)
 }
 
 // moves predicts where the addresses go that a leaving node announces; all of a Service's addresses go together.

@@ -163,6 +163,7 @@ func TestSeats(t *testing.T) {
 		"bgp, a peer selects nodes":                {custom: []string{poolYAML, bgpYAML, strings.Replace(peerYAML, "spec: {", "spec: {nodeSelectors: [{matchLabels: {rack: a}}], ", 1), bgpOn("n1")}, nodes: nodes(only("n1", label("rack", "a"))), hook: metallb.BGP, seats: "Y+ N N"},
 		"bgp, an advertisement to another peer":    {custom: []string{poolYAML, selecting("BGPAdvertisement", "peers: [spine]"), peerYAML, bgpOn("n1")}, hook: metallb.BGP, seats: "Y N N"},
 		"bgp advertisement without peer beside l2": {custom: []string{poolYAML, l2YAML, bgpYAML, l2On("n1")}, hook: metallb.L2, seats: "Y+ N+ N+"},
+		"that advertisement selects nobody":        {custom: []string{poolYAML, selecting("L2Advertisement", "nodeSelectors: [{matchLabels: {rack: a}}]"), bgpYAML, l2On("n1")}, nodes: nodes(only("n1", label("rack", "a"))), hook: metallb.L2, seats: "Y+ N N"},
 		"both: metallb-bgp, seats of both":         {custom: []string{poolYAML, l2YAML, bgpYAML, peerYAML, l2On("n1"), bgpOn("n2")}, hook: metallb.BGP, seats: "Y+ Y+ N+"},
 		"label, by presence, also false":           {custom: []string{poolYAML, l2YAML, l2On("n1")}, nodes: nodes(only("n2", label(lbhooks.ExcludeLabel, "false"))), hook: metallb.L2, seats: "Y+ N N+"},
 		"labelled and still named":                 {custom: []string{poolYAML, l2YAML, l2On("n1")}, nodes: nodes(only("n1", label(lbhooks.ExcludeLabel, "true"))), hook: metallb.L2, seats: "Y N+ N+"},
@@ -269,22 +270,27 @@ func TestMoves(t *testing.T) {
 		serving []string // endpoints that terminate and still serve
 		ad      string
 		nodes   []*corev1.Node
+		cluster bool // policy Cluster
 		want    []lbhooks.Move
 	}{
-		"n2 wins .10 among all":             {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, want: moves("192.0.2.10", "n2")},
-		"n3 wins .11 without n1":            {ips: []string{"192.0.2.11"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, want: moves("192.0.2.11", "n3")},
-		"only nodes with an endpoint":       {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n3"}, want: moves("192.0.2.10", "n3")},
-		"a serving endpoint is enough":      {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n3"}, serving: []string{"n2"}, want: moves("192.0.2.10", "n2")},
-		"other leaving nodes do not count":  {ips: []string{"192.0.2.10"}, going: []string{"n1", "n2"}, on: []string{"n1", "n2", "n3"}, want: moves("192.0.2.10", "n3")},
-		"nobody left":                       {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1"}, want: moves("192.0.2.10", "")},
-		"dual stack goes by the first":      {ips: []string{"192.0.2.11", "2001:db8::10"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, want: append(moves("192.0.2.11", "n3"), moves("2001:db8::10", "n3")...)},
-		"preference beats the hash, v0.16":  {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, ad: prefer, nodes: nodes(only("n3", label("fast", "disk"))), want: moves("192.0.2.10", "n3")},
-		"the announcing node stays":         {ips: []string{"192.0.2.10"}, going: []string{"n2"}, on: []string{"n1", "n2", "n3"}},
-		"an excluded node cannot take over": {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, nodes: nodes(only("n2", label(lbhooks.ExcludeLabel, "false"))), want: moves("192.0.2.10", "n3")},
+		"n2 wins .10 among all":                        {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, want: moves("192.0.2.10", "n2")},
+		"n3 wins .11 without n1":                       {ips: []string{"192.0.2.11"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, want: moves("192.0.2.11", "n3")},
+		"only nodes with an endpoint":                  {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n3"}, want: moves("192.0.2.10", "n3")},
+		"a serving endpoint is enough":                 {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n3"}, serving: []string{"n2"}, want: moves("192.0.2.10", "n2")},
+		"other leaving nodes do not count":             {ips: []string{"192.0.2.10"}, going: []string{"n1", "n2"}, on: []string{"n1", "n2", "n3"}, want: moves("192.0.2.10", "n3")},
+		"nobody left":                                  {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1"}, want: moves("192.0.2.10", "")},
+		"dual stack goes by the first":                 {ips: []string{"192.0.2.11", "2001:db8::10"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, want: append(moves("192.0.2.11", "n3"), moves("2001:db8::10", "n3")...)},
+		"preference beats the hash, v0.16":             {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, ad: prefer, nodes: nodes(only("n3", label("fast", "disk"))), want: moves("192.0.2.10", "n3")},
+		"policy Cluster moves before its endpoints go": {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1"}, cluster: true, want: moves("192.0.2.10", "n2")},
+		"the announcing node stays":                    {ips: []string{"192.0.2.10"}, going: []string{"n2"}, on: []string{"n1", "n2", "n3"}},
+		"an excluded node cannot take over":            {ips: []string{"192.0.2.10"}, going: []string{"n1"}, on: []string{"n1", "n2", "n3"}, nodes: nodes(only("n2", label(lbhooks.ExcludeLabel, "false"))), want: moves("192.0.2.10", "n3")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := gw()
 			svc.Status.LoadBalancer.Ingress = nil
+			if test.cluster {
+				svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+			}
 			for _, ip := range test.ips {
 				svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
 			}

@@ -163,6 +163,30 @@ func TestProveBothFailsClosed(t *testing.T) {
 	}
 }
 
+// A status whose label and status disagree is not to be trusted: either of them keeps the node in.
+func TestProveLabelDisagrees(t *testing.T) {
+	b := newBalancer(t, metallbtest.L2, false)
+	dyn := newDynamic()
+	other := metallbtest.New(metallbtest.Config{Kind: metallbtest.L2, Dynamic: dyn, Target: b.Target(), Other: "n2"})
+	if err := other.Show(t.Context(), hooktest.Out); err != nil {
+		t.Fatal(err)
+	}
+	client := dyn.Resource(metallb.L2Statuses).Namespace("metallb-system")
+	u, err := client.Get(t.Context(), "l2-n2-gw", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := u.GetLabels()
+	set[metallb.LabelNode] = "n1"
+	u.SetLabels(set)
+	if _, err := client.Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := other.Hook().Prove(t.Context(), target()); err != nil || p.Out {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
 func TestProveOffline(t *testing.T) {
 	if _, err := metallb.NewL2(nil, nil).Prove(context.Background(), target()); !errors.Is(err, lbhooks.ErrUnavailable) {
 		t.Errorf("%v, want ErrUnavailable", err)
