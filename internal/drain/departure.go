@@ -36,10 +36,11 @@ type departure struct {
 	entry    bool // of policy Cluster: no pod waits for it
 	settle   time.Duration
 	accepted string
+	patient  bool // replacements are waited for between pods too
 }
 
 // serial reports whether the pods of the Service go one at a time.
-func (s *departure) serial() bool { return s.way == waySettle && !s.entry }
+func (s *departure) serial() bool { return !s.entry && (s.way == waySettle || s.patient) }
 
 // departures lists what the node has to leave, by the plan; Services that it has left in an earlier pass are not listed
 // again.
@@ -102,7 +103,7 @@ func (n *nodeRun) departure(key guard.Key, b guard.Balancer) (*departure, error)
 	if !ok {
 		return nil, fmt.Errorf("the plan names Service %s, which is not there", key)
 	}
-	dep := &departure{key: key, service: svc, hookName: cmp.Or(b.Hook, "none"), removal: b.Removal, way: wayProve}
+	dep := &departure{key: key, service: svc, hookName: cmp.Or(b.Hook, "none"), removal: b.Removal, way: wayProve, patient: n.opts.WaitReplacements}
 	dep.hook, _ = n.Hooks.Hook(b.Hook)
 	if dep.hook != nil {
 		dep.settle = dep.hook.Describe().Settle

@@ -71,6 +71,7 @@ func (n *nodeRun) drain(ctx context.Context) error {
 // passes drains what the plan says, and then once more what came back meanwhile.
 func (n *nodeRun) passes(ctx context.Context) error {
 	plan, _ := n.current()
+	n.warnOfShortTimeout(plan)
 	for pass := 1; ; pass++ {
 		if err := n.pass(ctx, plan); err != nil {
 			return err
@@ -101,6 +102,21 @@ func (n *nodeRun) pass(ctx context.Context, plan *guard.DrainPlan) error {
 	}
 	q := newQueue(n, plan, departures)
 	return q.run(ctx)
+}
+
+// warnOfShortTimeout says so when some pod may take longer to end than the drain may take in all.
+func (n *nodeRun) warnOfShortTimeout(plan *guard.DrainPlan) {
+	var longest *guard.PodPlan
+	for i := range plan.Pods {
+		p := &plan.Pods[i]
+		if p.Node == n.name && (p.Action != guard.ActionSkip || p.Waiting) && (longest == nil || p.Grace > longest.Grace) {
+			longest = p
+		}
+	}
+	if longest != nil && n.opts.Timeout > 0 && longest.Grace > n.opts.Timeout {
+		n.emit(Warned{Text: fmt.Sprintf("the timeout of %s is shorter than the grace period of pod %s, %s",
+			n.opts.Timeout, longest.Key(), longest.Grace)})
+	}
 }
 
 // seal marks a node as drained in its claim. The node stays claimed and withdrawn until uncordon.

@@ -91,7 +91,7 @@ func TestEveryInterruptedRunIsTakenUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScenario(rt)
 		var failure error
-	synctest.Test(t, func(t *testing.T) { failure = s.play(t) })
+		synctest.Test(t, func(t *testing.T) { failure = s.play(t) })
 		if failure != nil {
 			rt.Fatalf("%+v: %v", s, failure)
 		}

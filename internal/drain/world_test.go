@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -234,3 +235,5 @@ func names(calls []call) []string {
 	}
 	return out
 }
+
+func sortedText(s []string) []string { return slices.Sorted(slices.Values(s)) }
