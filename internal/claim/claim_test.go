@@ -331,3 +331,22 @@ func TestOverwrittenClaimIsNotTouched(t *testing.T) {
 		t.Errorf("changed: %s", diff)
 	}
 }
+
+// A label that somebody changed after this tool had set it is theirs.
+func TestForeignLabelValueStays(t *testing.T) {
+	api := newModelAPI(plainNodes(1)...)
+	held, _, err := claimer(api, "r1").Acquire(t.Context(), []string{"n1"}, allow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held[0].Update(t.Context(), Exclude); err != nil {
+		t.Fatal(err)
+	}
+	api.set("n1", func(n *corev1.Node) { n.Labels[lbhooks.ExcludeLabel] = "karpenter" })
+	if _, err := held[0].Undo(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if v := api.node("n1").Labels[lbhooks.ExcludeLabel]; v != "karpenter" {
+		t.Errorf("label is %q", v)
+	}
+}

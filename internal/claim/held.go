@@ -84,7 +84,7 @@ func (h *Held) Update(ctx context.Context, change func(*Claim, *State)) error {
 
 // write is Update for a change that may also end the claim, by returning nil.
 func (h *Held) write(ctx context.Context, change func(*Claim, *State) *Claim) error {
-	node := h.Node()
+	node, fresh := h.Node(), false
 	for range conflictTries {
 		c, err := h.mine(node)
 		if err != nil {
@@ -97,11 +97,13 @@ func (h *Held) write(ctx context.Context, change func(*Claim, *State) *Claim) er
 			value = &text
 		}
 		after, err := apply(ctx, h.c.Nodes, node, state, value)
-		if err == nil {
+		if err == nil && (after != node || fresh) {
 			h.see(after)
 			return nil
 		}
-		if !apierrors.IsConflict(err) {
+		// With nothing to write nobody has said yet that the claim is still this run's.
+		fresh = err == nil
+		if err != nil && !apierrors.IsConflict(err) {
 			return fmt.Errorf("patch node %q: %w", h.name, err)
 		}
 		if node, err = h.read(ctx); err != nil {

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/safedrain/safedrain/internal/claim"
+	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
@@ -158,4 +160,65 @@ func TestStepsAreReported(t *testing.T) {
 			t.Errorf("steps: %s", diff)
 		}
 	})
+}
+
+// The watch is slow to begin and the pods are quick to end: no eviction before the watch, or its end would be missed.
+func TestNoEvictionBeforeTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("n1", "n2")
+		w.pod("p", "n1", "app")
+		w.api.ends = func(*corev1.Pod) time.Duration { return 0 }
+		w.api.before = func(c call) error {
+			if c.verb == "watch" {
+				time.Sleep(3 * time.Second)
+			}
+			return nil
+		}
+		opts := options("n1")
+		opts.Timeout = time.Minute
+		if res := w.runner(t, "r1").Drain(t.Context(), opts); res.Outcome != Done {
+			t.Errorf("outcome %d: %v", res.Outcome, res.Err)
+		}
+	})
+}
+
+// A later ticket that is not granted does not count against this run; an earlier one and a granted one do.
+func TestWhichClaimsCount(t *testing.T) {
+	tests := map[string]struct {
+		phase   claim.Phase
+		earlier bool
+		want    guard.Leaving
+	}{
+		"a later ticket":         {claim.Claimed, false, guard.Stays},
+		"an earlier ticket":      {claim.Claimed, true, guard.LeavingClaimed},
+		"a later run, granted":   {claim.Granted, false, guard.LeavingClaimed},
+		"a later run, withdrawn": {claim.Withdrawn, false, guard.LeavingClaimed},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("n1", "n2")
+			w.api.setNode("n2", func(n *corev1.Node) {
+				n.Spec.Unschedulable = true
+				n.Annotations = map[string]string{claim.Annotation: (&claim.Claim{Run: "x", Phase: tc.phase}).String()}
+			})
+			r := w.runner(t, "r1")
+			snapshot, err := r.Load(t.Context(), []string{"n1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := &run{Runner: r}
+			if tc.earlier {
+				d.earlier = claim.Earlier{Tickets: []claim.Ticket{{Run: "x", Nodes: []string{"n2"}}}}
+			}
+			ix := d.index(snapshot, []string{"n1"})
+			if n, _ := ix.Node("n2"); n.Leaving != tc.want {
+				t.Errorf("Node: %q, want %q", n.Leaving, tc.want)
+			}
+			for n := range ix.Nodes() {
+				if n.Name == "n2" && n.Leaving != tc.want {
+					t.Errorf("Nodes: %q, want %q", n.Leaving, tc.want)
+				}
+			}
+		})
+	}
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/test/controlplane"
@@ -24,7 +25,7 @@ func claimedAt(ctx context.Context, env *controlplane.Env, resourceVersion strin
 	}
 	var names []string
 	for {
-		list, err := clientOf(env, "reader").CoreV1().Nodes().List(ctx, opts)
+		list, err := env.Client.CoreV1().Nodes().List(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -92,9 +93,9 @@ func TestExactListOfTheFuture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = env.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{
+	err = env.Client.CoreV1().RESTClient().Get().Resource("nodes").VersionedParams(&metav1.ListOptions{
 		Limit: 500, ResourceVersion: strconv.Itoa(now + 1_000_000), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	})
+	}, scheme.ParameterCodec).MaxRetries(0).Do(t.Context()).Error()
 	if err == nil || !apierrors.IsTimeout(err) && !apierrors.IsResourceExpired(err) {
 		t.Errorf("a list at a resourceVersion of the future: %v, want an error", err)
 	}

@@ -28,24 +28,29 @@ func patchNode(ctx context.Context, client kubernetes.Interface, name, patch str
 // that is returned ends that.
 func strangers(t *testing.T, names []string) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
 	client := clientOf(t, "stranger")
 	var all sync.WaitGroup
 	written := 0
 	all.Go(func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
-		for ; ctx.Err() == nil; <-tick.C {
+		for {
 			for _, name := range names {
 				written++
-				if err := patchNode(ctx, client, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, heartbeat, written)); err != nil && ctx.Err() == nil {
+				if err := patchNode(t.Context(), client, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, heartbeat, written)); err != nil {
 					t.Error(err)
 				}
+			}
+			select {
+			case <-tick.C:
+			case <-done:
+				return
 			}
 		}
 	})
 	return func() {
-		cancel()
+		close(done)
 		all.Wait()
 		if written < 2*len(names) {
 			t.Errorf("strangers wrote %d times: that is no disturbance", written)

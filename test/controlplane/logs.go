@@ -7,7 +7,11 @@ import (
 	"strings"
 )
 
-const tailLines = 25
+// How much of each log is shown.
+const (
+	tailLines = 25
+	lineWidth = 300
+)
 
 func logFile(dir, name string) string { return filepath.Join(dir, name+".log") }
 
@@ -34,5 +38,11 @@ func tail(path string) string {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
+	lines = lines[max(0, len(lines)-tailLines):]
+	for i, line := range lines {
+		if len(line) > lineWidth {
+			lines[i] = line[:lineWidth] + "..."
+		}
+	}
+	return strings.Join(lines, "\n")
 }

@@ -28,7 +28,7 @@ type proxies struct {
 
 	mu      sync.Mutex
 	answers map[string][]string // by node: one answer after the other, the last for ever
-	servers map[string]*http.Server
+	doors   map[string]net.Listener
 }
 
 // Answers of a port.
@@ -51,7 +51,7 @@ var addresses = map[string]string{"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "1
 
 func newProxies(t *testing.T) *proxies {
 	t.Helper()
-	p := &proxies{answers: map[string][]string{}, servers: map[string]*http.Server{}}
+	p := &proxies{answers: map[string][]string{}, doors: map[string]net.Listener{}}
 	listen := net.ListenConfig{}
 	first, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,7 +66,7 @@ func newProxies(t *testing.T) *proxies {
 			}
 		}
 		server := &http.Server{Handler: p.handler(node), ReadHeaderTimeout: time.Second}
-		p.servers[node] = server
+		p.doors[node] = l
 		go server.Serve(l) //nolint:errcheck // ends with Close
 		t.Cleanup(func() { server.Close() })
 		p.say(node, passing)
@@ -145,7 +145,7 @@ func TestBaseline(t *testing.T) {
 			p := newProxies(t)
 			p.say("n1", test.says)
 			if test.says == refuse {
-				p.servers["n1"].Close()
+				p.doors["n1"].Close()
 			}
 			o, err := healthcheck.New(impatient()).Baseline(t.Context(), p.target("n1"))
 			if err != nil || o.Answer != test.want || !strings.Contains(o.Detail, "127.0.0.1:") {
@@ -178,14 +178,14 @@ func TestWaitAfterBaseline(t *testing.T) {
 			hook, target := healthcheck.New(impatient()), p.target("n1")
 			p.say("n1", test.baseline)
 			if test.baseline == refuse {
-				p.servers["n1"].Close()
+				p.doors["n1"].Close()
 			}
 			if _, err := hook.Baseline(t.Context(), target); err != nil {
 				t.Fatal(err)
 			}
 			p.say("n1", test.then...)
 			if test.then[0] == refuse {
-				p.servers["n1"].Close()
+				p.doors["n1"].Close()
 			}
 			_, stable := hook.Pace(target)
 			proof, err := lbhooks.Wait(t.Context(), clock.RealClock{}, hook, target, lbhooks.WaitOptions{

@@ -61,6 +61,8 @@ type Traits struct {
 	Out    []State
 	Faults []Fault
 	By     string // the node that takes over in the state Out, where the hook tells; else ""
+	// Slowness multiplies the suite's times, for a balancer whose API is more than a double in memory; 0 stands for 1.
+	Slowness int
 }
 
 // pace keeps the suite short: many observations within a moment.
@@ -87,7 +89,11 @@ func Run(t *testing.T, fresh func(t *testing.T) Balancer) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := fresh(t)
-			test.run(&suite{T: t, b: b, hook: b.Hook(), target: b.Target(), traits: b.Traits()})
+			s := &suite{T: t, b: b, hook: b.Hook(), target: b.Target(), traits: b.Traits(), pace: pace}
+			for _, d := range []*time.Duration{&s.pace.Timeout, &s.pace.Poll, &s.pace.MaxPoll, &s.pace.Call} {
+				*d = s.slowly(*d)
+			}
+			test.run(s)
 		})
 	}
 }
@@ -99,6 +105,12 @@ type suite struct {
 	hook   lbhooks.Hook
 	target lbhooks.Target
 	traits Traits
+	pace   lbhooks.WaitOptions
+}
+
+// slowly is a time as this balancer needs it.
+func (s *suite) slowly(d time.Duration) time.Duration {
+	return d * time.Duration(max(s.traits.Slowness, 1))
 }
 
 func (s *suite) show(state State) {

@@ -72,7 +72,7 @@ func (s *suite) idempotent() {
 func (s *suite) leavesLater() {
 	s.needsWitness()
 	seen := 0
-	p, err := s.wait(s.Context(), pace, func(n int, p lbhooks.Pending) {
+	p, err := s.wait(s.Context(), s.pace, func(n int, p lbhooks.Pending) {
 		seen = n
 		if p.Err != nil || p.Proof.Out {
 			s.Errorf("observation %d: out %t, error %v", n, p.Proof.Out, p.Err)
@@ -90,16 +90,16 @@ func (s *suite) leavesLater() {
 }
 
 func (s *suite) timesOut() {
-	opts := pace
-	opts.Timeout = 40 * time.Millisecond
+	opts := s.pace
+	opts.Timeout = s.slowly(40 * time.Millisecond)
 	_, err := s.wait(s.Context(), opts, nil)
 	s.wantNotProven(err)
 }
 
 func (s *suite) obeysContext() {
-	ctx, cancel := context.WithTimeout(s.Context(), 40*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.Context(), s.slowly(40*time.Millisecond))
 	defer cancel()
-	if _, err := s.wait(ctx, pace, nil); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lbhooks.ErrNotProven) {
+	if _, err := s.wait(ctx, s.pace, nil); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lbhooks.ErrNotProven) {
 		s.Errorf("Wait: %v, want the error of the context", err)
 	}
 	gone, cancel := context.WithCancel(s.Context())
@@ -112,14 +112,14 @@ func (s *suite) obeysContext() {
 func (s *suite) slow() {
 	s.needs(Slow)
 	s.b.Fail(Slow)
-	ctx, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.Context(), s.slowly(50*time.Millisecond))
 	defer cancel()
 	began := time.Now()
 	if p, err := s.hook.Prove(ctx, s.target); err == nil && p.Out {
 		s.Errorf("Prove says out of a balancer that does not answer: %s", p.Evidence)
 	}
 	if took := time.Since(began); took > 2*time.Second {
-		s.Errorf("Prove returned %s after a deadline of 50ms", took)
+		s.Errorf("Prove returned %s after a deadline of %s", took, s.slowly(50*time.Millisecond))
 	}
 }
 
@@ -137,8 +137,8 @@ func (s *suite) otherStates() {
 // flapping: out that does not last for the observations asked for is no proof.
 func (s *suite) flapping() {
 	s.needsWitness()
-	opts := pace
-	opts.Timeout, opts.Stable = 80*time.Millisecond, 2
+	opts := s.pace
+	opts.Timeout, opts.Stable = s.slowly(80*time.Millisecond), 2
 	longest := 0
 	_, err := s.wait(s.Context(), opts, func(n int, p lbhooks.Pending) {
 		longest = max(longest, p.InARow)
@@ -163,7 +163,7 @@ func (s *suite) flaky() {
 	s.needsWitness()
 	s.b.Fail(Flaky)
 	failures := 0
-	p, err := s.wait(s.Context(), pace, func(n int, p lbhooks.Pending) {
+	p, err := s.wait(s.Context(), s.pace, func(n int, p lbhooks.Pending) {
 		if p.Err != nil {
 			failures++
 		}
@@ -179,8 +179,8 @@ func (s *suite) flaky() {
 		s.Errorf("%d failures were reported, want 2", failures)
 	}
 	s.b.Fail(Flaky)
-	opts := pace
-	opts.Timeout = 30 * time.Millisecond
+	opts := s.pace
+	opts.Timeout = s.slowly(30 * time.Millisecond)
 	_, err = s.wait(s.Context(), opts, nil)
 	s.wantNotProven(err)
 }
@@ -194,7 +194,7 @@ func (s *suite) permanent() {
 		s.b.Fail(Healthy)
 		s.show(In)
 		seen := 0
-		_, err := s.wait(s.Context(), pace, func(n int, _ lbhooks.Pending) {
+		_, err := s.wait(s.Context(), s.pace, func(n int, _ lbhooks.Pending) {
 			seen = n
 			if n == 2 {
 				s.b.Fail(f)

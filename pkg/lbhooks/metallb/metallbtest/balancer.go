@@ -33,6 +33,7 @@ const (
 type Config struct {
 	Kind       Kind
 	Dynamic    dynamic.Interface
+	Reader     dynamic.Interface    // what the hook reads with, where that is somebody else than who writes; nil: Dynamic
 	Kubernetes kubernetes.Interface // for the state of speakers; may be nil
 	Target     lbhooks.Target       // the Service needs an address in its status
 	Other      string               // the node that takes over
@@ -54,7 +55,10 @@ func New(c Config) *Balancer {
 	if c.Namespace == "" {
 		c.Namespace = "metallb-system"
 	}
-	b := &Balancer{config: c, faults: NewFaulty(c.Dynamic)}
+	if c.Reader == nil {
+		c.Reader = c.Dynamic
+	}
+	b := &Balancer{config: c, faults: NewFaulty(c.Reader)}
 	if c.Kind == L2 {
 		b.hook = metallb.NewL2(c.Kubernetes, b.faults)
 	} else {
