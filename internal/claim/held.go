@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,10 +54,20 @@ func (h *Held) Claim() Claim {
 	return *c
 }
 
+// see keeps the newest version of the node: answers may come in another order than the writes.
 func (h *Held) see(node *corev1.Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.node = node
+	if h.node == nil || !older(node, h.node) {
+		h.node = node
+	}
+}
+
+// older compares resourceVersions, which are increasing numbers; where one is not, nothing is older.
+func older(a, b *corev1.Node) bool {
+	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return errX == nil && errY == nil && x < y
 }
 
 // mine returns the claim on the node if it is this run's.

@@ -66,7 +66,12 @@ func trimBudget(b *policyv1.PodDisruptionBudget, in interner) *policyv1.PodDisru
 // trimPod keeps metadata, how the pod is placed, how it ends, and its phase, conditions and addresses.
 func trimPod(p *corev1.Pod, in interner) *corev1.Pod {
 	trimMeta(&p.ObjectMeta, in)
+	settings := agentSettings(p)
 	trimPodSpec(&p.Spec)
+	for i := range settings {
+		c, set := &p.Spec.Containers[i], &settings[i]
+		c.Command, c.Args, c.Env = set.Command, set.Args, set.Env
+	}
 	p.Spec.NodeName = in.of(p.Spec.NodeName)
 	old := p.Status
 	for i := range old.Conditions {
@@ -77,6 +82,26 @@ func trimPod(p *corev1.Pod, in interner) *corev1.Pod {
 		HostIP: old.HostIP, PodIP: old.PodIP, PodIPs: old.PodIPs, StartTime: old.StartTime,
 	}
 	return p
+}
+
+// agentSettings returns, for each container, the arguments and literal variables of a pod that may be a balancer's agent:
+// one of a DaemonSet in the host's network. Hooks read from them how the agent works; nil for every other pod.
+func agentSettings(p *corev1.Pod) []corev1.Container {
+	owner := metav1.GetControllerOf(p)
+	if !p.Spec.HostNetwork || owner == nil || owner.Kind != "DaemonSet" {
+		return nil
+	}
+	out := make([]corev1.Container, len(p.Spec.Containers))
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		out[i].Command, out[i].Args = c.Command, c.Args
+		for _, e := range c.Env {
+			if e.ValueFrom == nil {
+				out[i].Env = append(out[i].Env, e)
+			}
+		}
+	}
+	return out
 }
 
 // trimPodSpec empties the parts of a pod spec that say what runs, and keeps those that say where and how it ends.

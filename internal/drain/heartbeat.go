@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -40,10 +42,11 @@ func (q *queue) look(ctx context.Context) {
 	}
 }
 
+// unreachable reports whether the kubelet was silent when the node was last seen; renewing the claim shows it again.
 func (n *nodeRun) unreachable() bool {
-	_, snapshot := n.current()
-	f, ok := snapshot.Index(n.Hooks, nil).Node(n.name)
-	return ok && f.Unreachable
+	return slices.ContainsFunc(n.held.Node().Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
 }
 
 // nextLook is when something is due without anybody's doing.

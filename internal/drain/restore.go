@@ -82,11 +82,29 @@ func (w *restoring) restore(ctx context.Context) error {
 		return w.plain(ctx)
 	}
 	w.held = held
-	snapshot, err := w.Load(ctx, []string{w.name})
-	if err != nil {
+	if err := w.withClaim(ctx); err != nil {
+		var stays *StaysOut
+		if !errors.As(err, &stays) {
+			// The node may be taken up by the next command at once; if even that cannot be written, it waits.
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+			defer cancel()
+			err = errors.Join(err, held.End(ending))
+		}
 		return err
 	}
+	return nil
+}
+
+// withClaim uncordons, and undoes what the claim says was set.
+func (w *restoring) withClaim(ctx context.Context) error {
+	if was := w.held.Was; was.Live() && was.Renewed != nil && w.Clock.Since(*was.Renewed) < claim.DeadAfter {
+		w.warn(fmt.Sprintf("run %s of %s was at work on %s; it stops", was.Run, was.Holder, w.name))
+	}
 	if err := w.uncordon(ctx); err != nil {
+		return err
+	}
+	snapshot, err := w.Load(ctx, []string{w.name})
+	if err != nil {
 		return err
 	}
 	out, err := w.putBack(ctx, snapshot)

@@ -86,10 +86,31 @@ func (n *nodeRun) callRestore(ctx context.Context, hookName, service string) err
 	if !ok {
 		return nil
 	}
+	if why := n.mayNotReturn(ctx, keyOf(service)); why != "" {
+		return fmt.Errorf("node %q stays out of %s for %s: %s", n.name, hookName, service, why)
+	}
 	if err := hook.Restore(ctx, lbhooks.Target{Service: svc, Node: n.held.Node()}); err != nil {
 		return fmt.Errorf("put node %q back into %s for %s: %w", n.name, hookName, service, err)
 	}
 	return nil
+}
+
+// mayNotReturn says why the node may not be sent to again for a Service: its balancer does not follow the endpoints, and
+// the node's are evicted.
+func (n *nodeRun) mayNotReturn(ctx context.Context, key guard.Key) string {
+	snapshot, err := n.Load(ctx, []string{n.name})
+	if err != nil {
+		return err.Error()
+	}
+	facts, ok := snapshot.Index(n.Hooks, []string{n.name}).Service(key)
+	if !ok || !facts.External || facts.Rotation.Follows {
+		return ""
+	}
+	cover := guard.Cover(facts)
+	if state, _ := cover.State(n.name); state == guard.StateServing {
+		return ""
+	}
+	return "no Ready pod of it is on the node any more"
 }
 
 // keyOf is the inverse of guard.Key.String.

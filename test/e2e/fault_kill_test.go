@@ -16,9 +16,7 @@ func TestKilled(t *testing.T) {
 			for then, check := range map[string]func(*step){"resumed": (*step).resume, "undone": (*step).undo} {
 				t.Run(then, func(t *testing.T) {
 					s := at(t)
-					b := s.start()
-					b.says(s.scene.Env, s.says)
-					b.kill()
+					s.reach().kill()
 					check(s)
 				})
 			}
@@ -26,41 +24,26 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// command is the drain of the scene.
-func (s *step) command(args ...string) []string {
-	return append(append([]string{s.scene.node, "--force"}, s.args...), args...)
-}
-
-func (s *step) start(args ...string) *begun { return begin(s.scene, s.command(args...)...) }
-
 // resume runs the command again. That the run before is dead shows after a minute without a sign of it; --take-over says so.
 func (s *step) resume() {
-	s.scene.Helper()
+	s.Helper()
 	s.free()
-	wantRun(s.scene.Env, 0, []string{"node/" + s.scene.node + " drained"}, s.command("--take-over")...)
-	s.scene.wantDrained()
+	wantRun(s.Env, 0, []string{"node/" + s.victim + " drained"}, s.command("--take-over")...)
+	s.drained()
 	s.undo()
-}
-
-func (s *step) undo() {
-	s.scene.Helper()
-	wantRun(s.scene.Env, 0, []string{"uncordoned"}, "uncordon", s.scene.node)
-	s.scene.wantRestored()
 }
 
 // TestKilledThenTheSameCommand adds nothing to the command: the next run watches the claim for a minute, then goes on.
 func TestKilledThenTheSameCommand(t *testing.T) {
 	s := steps["proving"](t)
-	b := s.start()
-	b.says(s.scene.Env, s.says)
-	b.kill()
+	s.reach().kill()
 	s.free()
 	started := time.Now()
-	wantRun(s.scene.Env, 0, []string{"watching for up to", "drained"}, s.command()...)
+	wantRun(s.Env, 0, []string{"watching for up to", "drained"}, s.command()...)
 	if took := time.Since(started); took < claim.DeadAfter {
 		t.Errorf("it took the claim of a run that might live after %s", took)
 	}
-	s.scene.wantDrained()
+	s.drained()
 }
 
 // TestInterrupted ends a drain by a signal in every step: exit code 130, the state is kept, and the next run goes on at once.
@@ -68,8 +51,7 @@ func TestInterrupted(t *testing.T) {
 	for name, at := range steps {
 		t.Run(name, func(t *testing.T) {
 			s := at(t)
-			b := s.start()
-			b.says(s.scene.Env, s.says)
+			b := s.reach()
 			b.signal(t, syscall.SIGINT)
 			said, code := b.end()
 			if code == 0 && name == "before it verifies" {
@@ -79,13 +61,13 @@ func TestInterrupted(t *testing.T) {
 			if code != 130 {
 				t.Errorf("exit code %d, want 130\n%s", code, said)
 			}
-			wantSaid(t, said, "interrupted", "safedrain uncordon "+s.scene.node, "safedrain "+s.scene.node)
-			if !getNode(s.scene.Env, s.scene.node).Spec.Unschedulable {
+			wantSaid(t, said, "interrupted", "safedrain uncordon "+s.victim, "safedrain "+s.victim)
+			if !getNode(s.Env, s.victim).Spec.Unschedulable {
 				t.Errorf("the state is not kept\n%s", said)
 			}
 			s.free()
-			wantRun(s.scene.Env, 0, []string{"drained"}, s.command()...) // at once: no --take-over
-			s.scene.wantDrained()
+			wantRun(s.Env, 0, []string{"drained"}, s.command()...) // at once: no --take-over
+			s.drained()
 			s.undo()
 		})
 	}
@@ -94,8 +76,7 @@ func TestInterrupted(t *testing.T) {
 // TestInterruptedTwice leaves at once; TERM is as good as INT.
 func TestInterruptedTwice(t *testing.T) {
 	s := steps["evicting, and a pod terminates"](t)
-	b := s.start()
-	b.says(s.scene.Env, s.says)
+	b := s.reach()
 	b.signal(t, syscall.SIGTERM)
 	b.signal(t, syscall.SIGINT)
 	started := time.Now()
@@ -109,14 +90,13 @@ func TestInterruptedTwice(t *testing.T) {
 // TestInterruptedRollback undoes what was set, and leaves what was evicted.
 func TestInterruptedRollback(t *testing.T) {
 	s := steps["proving"](t)
-	b := s.start("--rollback")
-	b.says(s.scene.Env, s.says)
+	b := s.reach("--rollback")
 	b.signal(t, syscall.SIGINT)
 	if said, code := b.end(); code != 130 {
 		t.Errorf("exit code %d, want 130\n%s", code, said)
 	}
-	s.scene.wantRestored()
-	for _, pod := range podsOn(s.scene.Env, s.scene.node) {
+	s.standsAsBefore(s.victim)
+	for _, pod := range podsOn(s.Env, s.victim) {
 		if pod.Name == "web-0" && pod.DeletionTimestamp != nil {
 			t.Error("a pod of a Service that was not proven out was evicted")
 		}

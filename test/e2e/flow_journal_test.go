@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 	"github.com/safedrain/safedrain/test/controlplane"
 )
@@ -31,7 +34,7 @@ type entry struct {
 }
 
 // journal notes, from watches of the API server, what happens to the pods and nodes of a scene, each thing once:
-// "evicted P" when pod P gets its deletionTimestamp, "gone P", "ready P"; "cordoned N", "labelled N", and with "un".
+// "evicted P" when pod P gets its deletionTimestamp, "gone P", "ready P"; "cordoned N", "labelled N", "proven N service".
 type journal struct {
 	s       *scene
 	mu      sync.Mutex
@@ -73,6 +76,15 @@ func nodeNews(_ watch.EventType, u *unstructured.Unstructured) []string {
 	}
 	if u.GetLabels()[lbhooks.ExcludeLabel] == "true" {
 		out = append(out, "labelled "+u.GetName())
+	}
+	c, err := claim.Parse(u.GetAnnotations()[claim.Annotation])
+	if err != nil {
+		return out
+	}
+	for _, service := range slices.Sorted(maps.Keys(c.Services)) {
+		if c.Services[service].ProofAt != nil {
+			out = append(out, "proven "+u.GetName()+" "+service)
+		}
 	}
 	return out
 }

@@ -253,27 +253,29 @@ func TestC21ForeignUncordon(t *testing.T) {
 	s.patchNode(n1, `{"spec":{"unschedulable":null}}`, "other-tool")
 	landed := s.pod("landed", "landed", n1)
 	e := b.end(s)
-	e.want(s, 4, "was uncordoned", "other-tool", "safedrain uncordon "+n1)
+	// The API records nobody for a field that is removed, which is what an uncordon does.
+	e.want(s, 4, "was uncordoned by somebody else", "safedrain uncordon "+n1)
 	s.alive(gw, landed)
 	s.journal.never("evicted gw-1")
 	s.holds(n1, false, true, true)
 	s.back(n1)
 }
 
-// TestC21ForeignUnlabel: somebody removes the label after the proof, while it settles.
+// TestC21ForeignUnlabel: somebody changes the label after the proof, while it settles, and is named.
 func TestC21ForeignUnlabel(t *testing.T) {
 	s, gw, _ := behindMetalLB(t, metallbtest.L2, lbStep{500 * time.Millisecond, hooktest.Out})
 	n1 := s.nodes[0]
 	b := s.start(n1, "--ignore-daemonsets", "--force", "--settle=4s")
-	s.journal.get("labelled " + n1)
-	s.journal.get("left gw " + n1)
-	s.patchNode(n1, `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":null}}}`, "label-tool")
+	s.journal.get("proven " + n1 + " " + s.Namespace + "/gw")
+	s.patchNode(n1, `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"false"}}}`, "label-tool")
 	e := b.end(s)
 	e.want(s, 4, "lost the label", "label-tool")
 	s.alive(gw)
 	s.journal.never("evicted gw-1")
 	s.holds(n1, true, false, true)
-	s.back(n1)
+	s.run("uncordon", n1).want(s, 0)
+	s.former[n1].Labels["node.kubernetes.io/exclude-from-external-load-balancers"] = "false" // theirs by now
+	s.standsAsBefore(n1)
 }
 
 // TestC21Signal: a signal while the proof is awaited evicts nothing of the Service; with --rollback all is as before, also
