@@ -69,7 +69,7 @@ func judgeServices(ix Index, loss *Loss) []*judgement {
 }
 
 // order makes pods wait for the Services that they carry out of rotation: a usable endpoint of an affected Service goes
-// only once the node has left its rotation. Where the health check is the means of removal the eviction comes first.
+// only once the node has left its rotation; where the health check is the means of removal, once the check was seen to work.
 func order(pods []PodPlan, judgements []*judgement) {
 	for _, j := range judgements {
 		if !j.affected() {
@@ -84,10 +84,8 @@ func order(pods []PodPlan, judgements []*judgement) {
 	}
 }
 
-// affected reports whether a withdrawal has to come before the evictions.
-func (j *judgement) affected() bool {
-	return j.svc.External && j.plan.Verdict != Safe && j.plan.Balancer.Removal != RemovalHealthCheck
-}
+// affected reports whether something has to come before the evictions.
+func (j *judgement) affected() bool { return j.svc.External && j.plan.Verdict != Safe }
 
 // entries finds the Services that no endpoint decides about: those of policy Cluster, whose balancer enters the cluster
 // through a node of the loss. They have to leave it before it is switched off.

@@ -132,3 +132,11 @@ type Need struct {
 	Optional bool
 	Why      string
 }
+
+// Preflight is implemented by hooks whose balancer takes a node out by a check of its own, which has to be seen working
+// before it is relied on.
+type Preflight interface {
+	// Before looks at the node and at others that are to carry the Service, before anything of it is evicted. It returns
+	// one line of evidence, or an error that matches [ErrNotProven] when the check cannot be relied on.
+	Before(ctx context.Context, t Target, others []*corev1.Node) (evidence string, err error)
+}
