@@ -34,7 +34,6 @@ type nodeRun struct {
 	snapshot *cluster.Snapshot
 	finished bool
 	deleted  bool
-	err      error
 	out      map[guard.Key]*departure // departures that are done, by Service
 	hooks    []string                 // hooks the node is proven out of
 	pods     map[types.UID]*podState  // every pod that was to go, over all passes
@@ -156,13 +155,6 @@ func (n *nodeRun) end(ctx context.Context) {
 
 // endWithin bounds the last calls of a run whose context has ended.
 const endWithin = 5 * time.Second
-
-func (n *nodeRun) fail(err error) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.err = err
-	return err
-}
 
 func (n *nodeRun) isFinished() bool {
 	n.mu.Lock()

@@ -86,9 +86,6 @@ func (d *run) drainAll(ctx context.Context) error {
 		if n.finished {
 			continue
 		}
-		if n.err == nil {
-			n.err = d.stop.Err()
-		}
 		if d.opts.Rollback || outcome(errors.Join(all...), true, d.evictedAny()) == Failed {
 			all = append(all, n.rollback(ctx))
 		} else {
@@ -103,11 +100,11 @@ func (d *run) oneByOne(ctx context.Context) []error {
 	for i, n := range d.nodes {
 		if i > 0 {
 			if err := n.refresh(ctx); err != nil {
-				return []error{n.fail(err)}
+				return []error{err}
 			}
 		}
 		if err := n.drain(ctx); err != nil {
-			return []error{n.fail(err)}
+			return []error{err}
 		}
 		if i == len(d.nodes)-1 && !d.opts.WaitReplacements {
 			break
@@ -128,9 +125,7 @@ func (d *run) sideBySide(ctx context.Context) []error {
 			if err == nil && d.opts.WaitReplacements {
 				err = n.waitReplacements(ctx)
 			}
-			if err != nil {
-				all[i] = n.fail(err)
-			}
+			all[i] = err
 			return nil
 		})
 	}

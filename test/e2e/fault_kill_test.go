@@ -75,7 +75,7 @@ func TestInterrupted(t *testing.T) {
 
 // TestInterruptedTwice leaves at once; TERM is as good as INT.
 func TestInterruptedTwice(t *testing.T) {
-	s := steps["evicting, and a pod terminates"](t)
+	s := steps["evicting and a pod terminates"](t)
 	b := s.reach()
 	b.signal(t, syscall.SIGTERM)
 	b.signal(t, syscall.SIGINT)

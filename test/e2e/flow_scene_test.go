@@ -106,17 +106,18 @@ func (s *scene) standsAsBefore(names ...string) {
 		if want == nil {
 			s.Fatalf("node %q was not remembered", name)
 		}
+		diff := ""
 		err := controlplane.Poll(s.Context(), 10*time.Second, "node "+name+" as before", func(ctx context.Context) (bool, string, error) {
 			got, err := s.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return false, "", err
 			}
-			diff := cmp.Diff(want.Labels, got.Labels) + cmp.Diff(want.Annotations, got.Annotations) +
+			diff = cmp.Diff(want.Labels, got.Labels) + cmp.Diff(want.Annotations, got.Annotations) +
 				cmp.Diff(want.Spec, got.Spec, cmp.Transformer("taint", withoutTime))
-			return diff == "", diff, nil
+			return diff == "", "", nil
 		})
 		if err != nil {
-			s.Error(err)
+			s.Errorf("%v\n%s", err, diff)
 		}
 	}
 }
