@@ -23,6 +23,7 @@ const (
 	wayForced way = iota // accepted as unsafe: nothing is withdrawn or waited for
 	wayProve             // withdraw, prove, settle
 	waySettle            // withdraw with whatever lever, wait, no proof: accepted
+	wayCheck             // the balancer's health check takes the node out while the pods terminate
 )
 
 // departure is one Service that the node has to leave before it is done, or before some of its pods go.
@@ -81,9 +82,9 @@ func (n *nodeRun) departures(plan *guard.DrainPlan) ([]*departure, error) {
 }
 
 // affected reports whether a Service of policy Local has to let the node go before its pods are evicted: it would lose
-// its last local endpoint while it is, or may be, in rotation, and its health check does not see to it.
+// its last local endpoint while it is, or may be, in rotation.
 func (n *nodeRun) affected(s *guard.ServicePlan) bool {
-	if s.Policy == guard.PolicyInternal || s.Verdict == guard.Safe || s.Balancer.Removal == guard.RemovalHealthCheck {
+	if s.Policy == guard.PolicyInternal || s.Verdict == guard.Safe {
 		return false
 	}
 	return slices.ContainsFunc(s.Findings, func(f guard.Finding) bool {
@@ -121,6 +122,8 @@ func (n *nodeRun) chooseWay(dep *departure, findings []guard.Finding) {
 		dep.way, dep.accepted = wayForced, "by --force-unsafe"
 	case accepted(findings, guard.SeverityUnproven):
 		n.unproven(dep, n.annotatedSettle(dep.key))
+	case dep.removal == guard.RemovalHealthCheck:
+		dep.way, dep.settle = wayCheck, 0
 	}
 }
 

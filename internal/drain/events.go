@@ -54,6 +54,9 @@ type NotProven struct {
 	Settle              time.Duration
 }
 
+// Relied says that the balancer's own health check takes the node out while the pods of a Service terminate.
+type Relied struct{ Node, Service, Hook, Evidence string }
+
 // Wave starts a group of evictions on a node.
 type Wave struct {
 	Node    string
@@ -130,6 +133,7 @@ func (Withdrawing) event()  {}
 func (ProofPending) event() {}
 func (Proven) event()       {}
 func (NotProven) event()    {}
+func (Relied) event()       {}
 func (Wave) event()         {}
 func (PodEvicted) event()   {}
 func (PodGone) event()      {}

@@ -22,11 +22,16 @@ func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
 	if err := n.callWithdraw(ctx, dep); err != nil {
 		return err
 	}
-	if dep.way == wayProve {
+	switch dep.way {
+	case wayProve:
 		if err := n.prove(ctx, dep); err != nil {
 			return err
 		}
-	} else {
+	case wayCheck:
+		if err := n.relyOnCheck(ctx, dep); err != nil {
+			return err
+		}
+	default:
 		n.emit(NotProven{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Accepted: dep.accepted, Settle: dep.settle})
 	}
 	if err := n.settle(ctx, dep); err != nil {
@@ -55,6 +60,9 @@ func (n *nodeRun) done(dep *departure) {
 
 // callWithdraw calls the hook of a Service whose removal is a call. The call in flight is finished when the run stops.
 func (n *nodeRun) callWithdraw(ctx context.Context, dep *departure) error {
+	if dep.way == wayCheck {
+		return nil // the evictions are the withdrawal
+	}
 	timeout := n.opts.HookTimeout
 	n.emit(Withdrawing{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Timeout: timeout})
 	if dep.removal == guard.RemovalLabel && !n.labelled() && dep.way == wayProve {
@@ -119,6 +127,9 @@ func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 		return err
 	}
 	end(nil, proof.Evidence)
+	if proof.Settle != nil && n.opts.Settle == nil {
+		dep.settle = *proof.Settle
+	}
 	n.emit(Proven{
 		Node: n.name, Service: dep.key.String(), Hook: dep.hookName, By: proof.By, Evidence: proof.Evidence,
 		After: n.Clock.Since(start), Settle: dep.settle,

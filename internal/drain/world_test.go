@@ -135,13 +135,14 @@ func options(nodes ...string) Options {
 
 // fakeHook is a balancer: a node leaves it some polls after the label is set, or after Withdraw was called.
 type fakeHook struct {
-	w       *world
-	removal guard.Removal
-	polls   int // observations until it is out; negative: never
-	follows bool
-	blind   bool // cannot prove
-	settle  time.Duration
-	fail    error // of Withdraw
+	w           *world
+	removal     guard.Removal
+	polls       int // observations until it is out; negative: never
+	follows     bool
+	blind       bool // cannot prove
+	settle      time.Duration
+	proofSettle *time.Duration // asked for by the proof
+	fail        error          // of Withdraw
 
 	mu       sync.Mutex
 	seen     map[string]int
@@ -203,7 +204,7 @@ func (h *fakeHook) Prove(_ context.Context, t lbhooks.Target) (lbhooks.Proof, er
 	if h.provenAt[key].IsZero() {
 		h.provenAt[key] = time.Now()
 	}
-	return lbhooks.Proof{Out: true, Evidence: "gone"}, nil
+	return lbhooks.Proof{Out: true, Evidence: "gone", Settle: h.proofSettle}, nil
 }
 
 func (h *fakeHook) Restore(_ context.Context, t lbhooks.Target) error {
