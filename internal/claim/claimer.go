@@ -149,9 +149,11 @@ func judged(err error, earlier Earlier) error {
 	return lost
 }
 
+// readAll reads the nodes. The first one is read in any case: that shows, before anything changes, that this user may, and
+// what was set could be undone.
 func (a *attempt) readAll(ctx context.Context) error {
-	for _, name := range a.names {
-		if a.c.Known != nil {
+	for i, name := range a.names {
+		if a.c.Known != nil && i > 0 {
 			if node, ok := a.c.Known(name); ok && node.ResourceVersion != "" {
 				a.nodes[name] = node
 				continue

@@ -14,11 +14,17 @@ type LostTo struct {
 }
 
 func (e *LostTo) Error() string {
-	msg := fmt.Sprintf("run %s of %s holds node %s", e.Run, orUnknown(e.Holder), strings.Join(e.Nodes, ", "))
 	if e.Cause != nil {
-		return msg + " and came first: " + e.Cause.Error()
+		return e.Winner() + ": " + e.Cause.Error()
 	}
-	return msg + "; if that run is dead, --take-over goes on in its place"
+	return e.holds() + "; if that run is dead, --take-over goes on in its place"
+}
+
+// Winner says which run came first.
+func (e *LostTo) Winner() string { return e.holds() + " and came first" }
+
+func (e *LostTo) holds() string {
+	return fmt.Sprintf("run %s of %s holds node %s", e.Run, orUnknown(e.Holder), strings.Join(e.Nodes, ", "))
 }
 
 // Unwrap returns what the guard said.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 
+	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/internal/drain"
 	"github.com/safedrain/safedrain/pkg/guard"
@@ -206,6 +207,10 @@ func (r *drainRun) text(cmd *cobra.Command, e *engine, o *drain.Options, result 
 		v := &planView{
 			plan: refusal.Plan, then: refusal.Then, typed: t, wide: r.output == formatWide, hooks: byName(e.hooks),
 			settle: o.Settle, hookTimeout: o.HookTimeout,
+		}
+		var lost *claim.LostTo
+		if errors.As(result.Err, &lost) {
+			v.then = "nothing changed, " + lost.Winner()
 		}
 		v.alone = e.alone(cmd.Context(), o, v.plan)
 		return "error: " + refusalText(v)

@@ -3,6 +3,7 @@ package cli
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -75,6 +76,22 @@ func (t typed) with(more ...string) typed {
 			f.values = append(slices.Clone(f.values), value)
 		}
 	}
+	return out
+}
+
+// longer returns the flags with a duration that is at least d, and twice what was typed.
+func (t typed) longer(name string, d time.Duration) typed {
+	out := typed{name: t.name}
+	for _, f := range t.flags {
+		if f.name != name {
+			out.flags = append(out.flags, f)
+			continue
+		}
+		if was, err := time.ParseDuration(strings.Join(f.values, "")); err == nil {
+			d = max(d, 2*was)
+		}
+	}
+	out.flags = append(out.flags, typedFlag{name: name, values: []string{shortDuration(d.String())}})
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/safedrain/safedrain/internal/drain"
 	"github.com/safedrain/safedrain/pkg/guard"
@@ -146,7 +147,7 @@ func (v *reportView) commands(b *strings.Builder) {
 	again := v.typed.command("", v.nodes...)
 	writeField(b, "continue", again)
 	if v.result.Outcome == drain.HookFailed {
-		writeField(b, "wait longer", again+" --hook-timeout=5m")
+		writeField(b, "wait longer", v.typed.longer("hook-timeout", 5*time.Minute).command("", v.nodes...))
 		if flags := v.unproven(); len(flags) > 0 {
 			writeField(b, "no proof", v.typed.with(flags...).command("", v.nodes...))
 		}

@@ -152,7 +152,9 @@ func (ix *Index) rotation(i int) lbhooks.Rotation {
 	}
 	r = ix.matcher.Match(svc, (*view)(ix))
 	if r.Broken == "" {
-		r.Broken = ix.broken(r.Hook)
+		if r.Broken = ix.broken(r.Hook); r.Broken != "" {
+			doubt(&r)
+		}
 	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -161,6 +163,23 @@ func (ix *Index) rotation(i int) lbhooks.Rotation {
 		ix.seats += len(r.Seats)
 	}
 	return r
+}
+
+// doubt turns what a hook guesses without the objects that it cannot read into what it is: that a node which could be in
+// rotation is not in it is nothing that it knows.
+func doubt(r *lbhooks.Rotation) {
+	doubted := func(s lbhooks.Seat) lbhooks.Seat {
+		if s.In == lbhooks.No && s.Eligible {
+			s.In = lbhooks.Unknown
+		}
+		return s
+	}
+	r.Rest = doubted(r.Rest)
+	seats := make(map[string]lbhooks.Seat, len(r.Seats))
+	for node, s := range r.Seats {
+		seats[node] = doubted(s)
+	}
+	r.Seats = seats
 }
 
 // broken says why a hook cannot work here: a kind that it cannot do without is not served, or may not be read.

@@ -131,3 +131,25 @@ func TestProofSettles(t *testing.T) {
 		})
 	}
 }
+
+// TestUncordonSaysWhatIsGone: also of a Service that nobody could be told of, uncordon says that the node served it before.
+func TestUncordonSaysWhatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("n1", "n2")
+		w.service("lb", "n1", "n2")
+		w.hook.blind, w.hook.removal = true, lbhooks.RemovalNone
+		opts := options("n1")
+		opts.Flags.AcceptUnproven = []string{"all"}
+		if res := w.runner(t, "r1").Drain(t.Context(), opts); res.Outcome != Done {
+			t.Fatalf("outcome %d: %v", res.Outcome, res.Err)
+		}
+		restored, res := w.runner(t, "r2").Uncordon(t.Context(), RestoreOptions{Nodes: []string{"n1"}, WaitTimeout: time.Minute})
+		if res.Outcome != Done {
+			t.Fatalf("outcome %d: %v", res.Outcome, res.Err)
+		}
+		want := []string{"web/lb served from n1 before the drain and does not now; nothing moves a pod back"}
+		if d := cmp.Diff(want, restored[0].Warnings); d != "" {
+			t.Errorf("warnings (-want +got):\n%s", d)
+		}
+	})
+}

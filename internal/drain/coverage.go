@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -24,7 +26,7 @@ func (d *run) leftOf(ctx context.Context, keys []guard.Key) (map[guard.Key]int, 
 	ch := d.reading.DoChan("load", func() (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, loadWithin)
 		defer cancel()
-		s, err := d.Load(ctx, d.opts.Nodes)
+		s, err := d.loadAgain(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -39,6 +41,18 @@ func (d *run) leftOf(ctx context.Context, keys []guard.Key) (map[guard.Key]int, 
 		}
 		return countLeft(res.Val.(view), d, keys), nil
 	}
+}
+
+// loadAgain looks at the cluster again, for those nodes of the run that are still there: one that was deleted meanwhile is
+// found out by whoever drains it, and is no matter for the others.
+func (d *run) loadAgain(ctx context.Context) (*cluster.Snapshot, error) {
+	s, err := d.Load(ctx, d.opts.Nodes)
+	var deleted *cluster.NotFound
+	if !errors.As(err, &deleted) {
+		return s, err
+	}
+	there := slices.DeleteFunc(slices.Clone(d.opts.Nodes), func(name string) bool { return slices.Contains(deleted.Names, name) })
+	return d.Load(ctx, there)
 }
 
 // loadWithin bounds one look at the cluster.

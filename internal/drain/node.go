@@ -57,14 +57,19 @@ func (n *nodeRun) drain(ctx context.Context) error {
 	if err == nil {
 		err = n.seal(ctx)
 	}
-	if errors.Is(err, errNodeDeleted) {
-		n.mu.Lock()
-		n.finished, n.deleted = true, true
-		n.mu.Unlock()
-		n.emit(Drained{Node: n.name, Took: n.Clock.Since(n.started), Evicted: n.evictedCount(), Deleted: true})
-		return nil
+	return n.unlessDeleted(err)
+}
+
+// unlessDeleted takes the deletion of the node for the end of its drain, and returns every other error.
+func (n *nodeRun) unlessDeleted(err error) error {
+	if !errors.Is(err, errNodeDeleted) {
+		return err
 	}
-	return err
+	n.mu.Lock()
+	n.finished, n.deleted = true, true
+	n.mu.Unlock()
+	n.emit(Drained{Node: n.name, Took: n.Clock.Since(n.started), Evicted: n.evictedCount(), Deleted: true})
+	return nil
 }
 
 // passes drains what the plan says, and then once more what came back meanwhile.
@@ -122,7 +127,10 @@ func (n *nodeRun) warnOfShortTimeout(plan *guard.DrainPlan) {
 func (n *nodeRun) seal(ctx context.Context) error {
 	now := n.Clock.Now().UTC().Truncate(time.Second)
 	err := n.change(ctx, func(ctx context.Context) error {
-		return n.held.Finish(ctx, func(c *claim.Claim) { c.Phase, c.Ended = claim.Proven, &now })
+		return n.held.Finish(ctx, func(c *claim.Claim) {
+			c.Phase, c.Ended = claim.Proven, &now
+			n.noteAll(c)
+		})
 	})
 	if err != nil {
 		return err
@@ -139,6 +147,15 @@ func (n *nodeRun) seal(ctx context.Context) error {
 	}
 	n.emit(Drained{Node: n.name, Took: n.Clock.Since(n.started), Evicted: n.evictedCount(), Stay: stay})
 	return nil
+}
+
+// noteAll notes the Services without a lever too, so that uncordon can say what does not serve here any more.
+func (n *nodeRun) noteAll(c *claim.Claim) {
+	for _, dep := range n.departed() {
+		if _, noted := c.Services[dep.key.String()]; !noted && !dep.entry {
+			note(c, dep)
+		}
+	}
 }
 
 // end says in the claim that this run is over, so that the next one resumes at once. A claim that is another's by now is

@@ -119,7 +119,7 @@ func (n *nodeRun) isOver(p *guard.PodPlan) bool {
 func (n *nodeRun) judgeAgain(ctx context.Context) (*guard.DrainPlan, *cluster.Snapshot, error) {
 	var snapshot *cluster.Snapshot
 	err := n.persist(ctx, func(ctx context.Context) (err error) {
-		snapshot, err = n.Load(ctx, n.opts.Nodes)
+		snapshot, err = n.loadAgain(ctx)
 		return err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -137,7 +138,7 @@ func (j *judgement) suitsShared(key Key, node string) bool {
 
 func (j *judgement) lastMessage(ports map[*Port]bool) string {
 	where := strings.Join(j.lost, ", ")
-	message := "the other endpoints terminate, or are on nodes that are not Ready or are leaving"
+	message := "the other endpoints terminate, or are on nodes that are not Ready or are leaving" + j.leavers()
 	switch n := j.endpointsOn(j.lost); {
 	case len(ports) < len(j.cover.ports):
 		message = fmt.Sprintf("all endpoints of port %s are on %s", strings.Join(titles(ports), ", "), where)
@@ -151,6 +152,32 @@ func (j *judgement) lastMessage(ports map[*Port]bool) string {
 		message += "; its pods are pinned (" + pin + "), so replacements can run nowhere else"
 	}
 	return message
+}
+
+// leavers names the leaving nodes that have endpoints of the Service, and who drains them.
+func (j *judgement) leavers() string {
+	names := map[string]string{}
+	for i := range j.cover.ports {
+		for name := range j.cover.ports[i].local {
+			n, ok := j.ix.Node(name)
+			if !ok || !n.leaves(j.loss.Run) || j.loss.Nodes[name] {
+				continue
+			}
+			names[name] = name
+			if n.Claim != nil && n.Claim.Holder != "" {
+				names[name] = fmt.Sprintf("%s (run %s of %s)", name, n.Claim.Run, n.Claim.Holder)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	all := slices.Sorted(maps.Values(names))
+	more := ""
+	if len(all) > 3 {
+		more = fmt.Sprintf(" +%d", len(all)-3)
+	}
+	return ": " + strings.Join(all[:min(len(all), 3)], ", ") + more
 }
 
 func (j *judgement) lastAdvice() string {

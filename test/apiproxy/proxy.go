@@ -31,6 +31,7 @@ type Request struct {
 
 // Proxy forwards requests in the name of one user, over HTTP/2 or HTTP/1.1, as API servers do.
 type Proxy struct {
+	config  *rest.Config
 	server  *httptest.Server
 	forward *httputil.ReverseProxy
 
@@ -51,7 +52,7 @@ func New(config *rest.Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server %q: %w", config.Host, err)
 	}
-	p := &Proxy{forward: &httputil.ReverseProxy{
+	p := &Proxy{config: config, forward: &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
 		FlushInterval: -1, // watches
@@ -70,10 +71,11 @@ func (p *Proxy) Close() {
 	p.server.Close()
 }
 
-// Config is the way through the proxy. It needs no credentials.
+// Config is the way through the proxy. It needs no credentials; those of the user are there for programs that ask for some.
 func (p *Proxy) Config() *rest.Config {
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
-	return &rest.Config{Host: p.server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}, QPS: -1}
+	tls := rest.TLSClientConfig{CAData: certificate, CertData: p.config.CertData, KeyData: p.config.KeyData}
+	return &rest.Config{Host: p.server.URL, TLSClientConfig: tls, QPS: -1}
 }
 
 // Answer lets the function answer from now on: what it returns false for is forwarded. Nil forwards everything.

@@ -159,7 +159,7 @@ func (s *step) untouched() {
 var needed = []permission{
 	{"", "nodes", "get"}, {"", "nodes", "list"}, {"", "nodes", "patch"},
 	{"", "services", "list"}, {"", "pods", "list"}, {"", "pods/eviction", "create"},
-	{"discovery.k8s.io", "endpointslices", "list"}, {"policy", "poddisruptionbudgets", "list"}, {"apps", "daemonsets", "list"},
+	{"discovery.k8s.io", "endpointslices", "list"}, {"policy", "poddisruptionbudgets", "list"},
 }
 
 // TestLackingOneVerb takes one permission of the role away at a time. What is needed is named with exit code 1, before or

@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/test/controlplane"
 )
 
 // midway are the steps that last until the test lets the drain go on, or long enough to act in.
@@ -27,6 +28,37 @@ func TestNodeDeleted(t *testing.T) {
 				t.Errorf("exit code %d, want 0\n%s", code, said)
 			}
 			wantSaid(t, said, "deleted meanwhile", "node/"+s.victim+" drained")
+		})
+	}
+}
+
+// TestOneOfSeveralDeleted deletes one node of a run: before its turn, while another one is drained, and after its own drain.
+func TestOneOfSeveralDeleted(t *testing.T) {
+	for name, order := range map[string]struct{ slow, deleted int }{"before its turn": {0, 1}, "after its drain": {1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := cluster.Env(t)
+			nodes := e.Nodes(3)
+			for i, node := range nodes {
+				e.Pod([]string{"web-0", "web-1", "web-2"}[i], node, labelled(controlplane.AppLabel, "web"))
+			}
+			e.Service("web")
+			e.EndpointsReady("web", 3)
+			e.Pod("slow", nodes[order.slow], terminatesAfter(6))
+			b := begin(t, nodes[0], nodes[1], "--force", "--accept-unproven=all")
+			if order.slow == 1 {
+				b.says(e, "node/"+nodes[0]+" drained")
+			}
+			b.says(e, nodes[order.slow]+": evicting")
+			must(e, e.Client.CoreV1().Nodes().Delete(e.Context(), nodes[order.deleted], metav1.DeleteOptions{}))
+			said, code := b.end()
+			if code != 0 {
+				t.Errorf("exit code %d, want 0\n%s", code, said)
+			}
+			wantSaid(t, said, "node/"+nodes[0]+" drained", "node/"+nodes[1]+" drained")
+			if pods := podsOn(e, nodes[order.slow]); len(pods) != 0 || !getNode(e, nodes[order.slow]).Spec.Unschedulable {
+				t.Errorf("the other node is not drained: %d pods\n%s", len(pods), said)
+			}
 		})
 	}
 }

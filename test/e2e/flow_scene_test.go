@@ -20,7 +20,7 @@ import (
 	"github.com/safedrain/safedrain/test/controlplane"
 )
 
-// ttlAnnotation is what the node controllers put on every node a moment after its creation.
+// ttlAnnotation is what the node controllers put on every node, besides labels, a moment after its creation.
 const ttlAnnotation = "node.alpha.kubernetes.io/ttl"
 
 // scene is the place of one test of the flow: nodes, a journal of what happens to them and to the pods, and the nodes as
@@ -75,7 +75,9 @@ func (s *scene) remember() {
 				return false, "", err
 			}
 			s.former[name] = node
-			return node.Annotations[ttlAnnotation] != "" && unreachableTaints(node) == 0 == nodeReady(node), "no " + ttlAnnotation, nil
+			_, labelled := node.Labels["beta.kubernetes.io/os"]
+			done := node.Annotations[ttlAnnotation] != "" && labelled && unreachableTaints(node) == 0 == nodeReady(node)
+			return done, fmt.Sprint(node.Labels, node.Annotations, node.Spec.Taints), nil
 		})
 	}
 }

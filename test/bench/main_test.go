@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/safedrain/safedrain/test/controlplane"
+)
+
+// envBinary names a ready safedrain; without it one is built from this tree.
+const envBinary = "SAFEDRAIN_TEST_BINARY"
+
+var (
+	workDir   string
+	safedrain string                // the program under test
+	shared    *controlplane.Cluster // a whole one, once somebody asked for it
+)
+
+func TestMain(m *testing.M) {
+	if line := os.Getenv(envMeasure); line != "" {
+		os.Exit(measure(os.Args[1:]))
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	ctx := context.Background()
+	var err error
+	if workDir, err = os.MkdirTemp("", "safedrain-bench-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(workDir) }()
+	if safedrain, err = program(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if shared != nil {
+		if code != 0 {
+			fmt.Fprintln(os.Stderr, shared.Logs())
+		}
+		err = errors.Join(err, shared.Stop(ctx))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func program(ctx context.Context) (string, error) {
+	if path := os.Getenv(envBinary); path != "" {
+		return filepath.Abs(path)
+	}
+	path := filepath.Join(workDir, "safedrain")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/safedrain")
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build safedrain: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// cluster returns the whole control plane that benchmarks share, with kwok for kubelets.
+func cluster(t testing.TB) *controlplane.Cluster {
+	t.Helper()
+	if shared == nil {
+		c, err := controlplane.Start(context.Background(), controlplane.Options{}) // it outlives this benchmark
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared = c
+	}
+	return shared
+}
