@@ -133,7 +133,23 @@ func (a *attempt) run(ctx context.Context, judge Judge) (Earlier, error) {
 			return earlier, err
 		}
 	}
+	a.catchUp(ticket)
 	return earlier, ticket.Update(ctx, func(cl *Claim, _ *State) { cl.Phase = Granted })
+}
+
+// catchUp takes over what judge may have read of the node that bears the ticket: controllers write a node as soon as it is
+// cordoned, and a patch of what it was before would fail.
+func (a *attempt) catchUp(ticket *Held) {
+	if a.c.Known == nil {
+		return
+	}
+	node, ok := a.c.Known(ticket.Name())
+	if !ok || node.ResourceVersion == "" {
+		return
+	}
+	if _, err := ticket.mine(node); err == nil {
+		ticket.see(node)
+	}
 }
 
 // judged names the winner of a conflict.

@@ -10,6 +10,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/safedrain/safedrain/pkg/guard"
 )
 
 // Clients is how a live cluster is read. What the cluster serves is asked for once in the life of a Clients, so that
@@ -21,6 +23,9 @@ type Clients struct {
 
 	mu     sync.Mutex
 	served servedKinds
+	// What an earlier load saw, so that the next one need not ask: see remembered.go.
+	daemonSets map[guard.Key]bool
+	noAgents   map[string]bool
 }
 
 // servedKinds maps the kinds that a cluster serves to the resource to list.

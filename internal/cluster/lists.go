@@ -22,7 +22,10 @@ var (
 
 // kinds returns the LISTs that the rules need, the largest first.
 func (l *loader) kinds() []func(context.Context) error {
-	lists := []func(context.Context) error{l.slices, l.services, l.nodes, l.budgets, l.daemonSets}
+	lists := []func(context.Context) error{l.slices, l.services, l.nodes, l.budgets}
+	if l.remembered == nil {
+		lists = append(lists, l.daemonSets)
+	}
 	switch {
 	case l.scope.AllPods:
 		lists = append(lists, func(ctx context.Context) error { return l.pods(ctx, "") })
@@ -117,6 +120,9 @@ func (l *loader) daemonSets(ctx context.Context) error {
 		return page.Continue, nil
 	}, func() { *kept = nil })
 	l.into.knowsDaemons = !missing
+	if err == nil && !missing {
+		l.clients.rememberDaemonSets(*kept)
+	}
 	return err
 }
 
@@ -156,9 +162,12 @@ func (l *loader) pods(ctx context.Context, node string) error {
 	}
 	kept, err := l.podPages(ctx, listPods, opts)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.into.pods = append(l.into.pods, kept...)
-	return err
+	l.mu.Unlock()
+	if err != nil || l.remembered == nil {
+		return err
+	}
+	return l.newDaemonSets(ctx, kept)
 }
 
 func (l *loader) podPages(ctx context.Context, v Verb, opts metav1.ListOptions) ([]*corev1.Pod, error) {

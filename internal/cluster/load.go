@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
@@ -28,6 +29,9 @@ const (
 func Load(ctx context.Context, c *Clients, hooks []lbhooks.Description, scope Scope) (*Snapshot, error) {
 	l := &loader{clients: c, scope: scope}
 	l.into.knowsDaemons = true
+	if !scope.AllPods && !scope.Workloads {
+		l.remembered = c.knownDaemonSets()
+	}
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxParallel)
 	for _, list := range l.kinds() {
@@ -42,6 +46,9 @@ func Load(ctx context.Context, c *Clients, hooks []lbhooks.Description, scope Sc
 			return nil, &Forbidden{User: l.user, Missing: distinct(l.into.missing)}
 		}
 	}
+	if l.into.daemonSets == nil {
+		l.into.daemonKeys = l.remembered
+	}
 	snap := l.into.seal()
 	if err := snap.Resolve(scope.Nodes); err != nil {
 		return nil, err
@@ -54,6 +61,10 @@ type loader struct {
 	clients *Clients
 	scope   Scope
 	into    listing
+
+	remembered map[guard.Key]bool // DaemonSets of an earlier load; nil: they are listed
+	again      sync.Once
+	againErr   error
 
 	mu   sync.Mutex
 	user string

@@ -117,10 +117,16 @@ func verbOf(n lbhooks.Need, resource string) Verb {
 }
 
 func (l *loader) agentPods(ctx context.Context, n lbhooks.Need) error {
+	if l.clients.hasNoAgents(n.Labels) {
+		return nil
+	}
 	kept, err := l.podPages(ctx, verbOf(n, "pods"), metav1.ListOptions{LabelSelector: n.Labels})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.into.agents[n.Labels] = kept
+	if err == nil && len(kept) == 0 {
+		l.clients.rememberNoAgents(n.Labels)
+	}
 	return err
 }
 

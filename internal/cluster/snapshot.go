@@ -59,6 +59,7 @@ type listing struct {
 	pods         []*corev1.Pod
 	agents       map[string][]*corev1.Pod
 	budgets      []*policyv1.PodDisruptionBudget
+	daemonKeys   map[guard.Key]bool // those of an earlier load, where they were not listed again
 	daemonSets   []*appsv1.DaemonSet
 	knowsDaemons bool // the DaemonSets were read, be it none
 	deployments  []*appsv1.Deployment

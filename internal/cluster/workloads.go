@@ -22,6 +22,9 @@ func (s *Snapshot) sealWorkloads(l *listing) {
 	if l.knowsDaemons {
 		s.daemonSets = make(map[guard.Key]bool, len(l.daemonSets))
 	}
+	for key := range l.daemonKeys {
+		s.daemonSets[key] = true
+	}
 	for _, d := range l.daemonSets {
 		s.daemonSets[guard.Key{Namespace: d.Namespace, Name: d.Name}] = true
 		add(daemonSetFacts(d))

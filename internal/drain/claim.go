@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
@@ -20,8 +22,10 @@ func (d *run) acquire(ctx context.Context) error {
 	end := d.step("claim", "", "")
 	c := d.claimer()
 	c.TakeOver = d.opts.TakeOver
-	_, snapshot := d.current()
-	c.Known = snapshot.RawNode
+	c.Known = func(name string) (*corev1.Node, bool) {
+		_, newest := d.current()
+		return newest.RawNode(name)
+	}
 	c.Waiting = func(node string, other claim.Claim) {
 		d.emit(Warned{Text: fmt.Sprintf("node/%s is claimed by run %s of %s; watching for up to %s whether that run lives",
 			node, other.Run, other.Holder, claim.DeadAfter)})

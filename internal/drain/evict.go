@@ -35,8 +35,7 @@ func (q *queue) answered(ctx context.Context, p *podState, a answer) {
 	case answerBadPod:
 		q.failedFor(p)
 	case answerThrottled:
-		q.throttles++
-		q.pause = now.Add(jitter(max(a.after, doubled(throttleWait, q.throttles, passingMax))))
+		q.throttled(now, a.after)
 	case answerPassing:
 		if q.n.opts.Timeout == 0 && now.Sub(p.failing) > passingFor {
 			q.failedFor(p)
@@ -59,6 +58,17 @@ func (q *queue) answered(ctx context.Context, p *podState, a answer) {
 		p.stage = stageLeaving // somebody else deleted it
 	}
 	q.freeSerial(ctx, p)
+}
+
+// throttled makes everybody pause. Of calls that were under way together one counts: the others tell nothing new.
+func (q *queue) throttled(now time.Time, after time.Duration) {
+	if !now.Before(q.pause) {
+		q.throttles++
+	}
+	until := now.Add(jitter(max(after, doubled(throttleWait, q.throttles, passingMax))))
+	if until.After(q.pause) {
+		q.pause = until
+	}
 }
 
 // accepted: the pod is on its way out, and the watch will see it go.

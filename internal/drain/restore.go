@@ -48,9 +48,13 @@ func (r *Runner) Uncordon(ctx context.Context, opts RestoreOptions) ([]Restored,
 	stop := newStopper()
 	d := &run{Runner: r, stop: stop}
 	defer d.obeySoft()()
+	names := slices.Sorted(slices.Values(unique(opts.Nodes)))
+	if err := r.allThere(ctx, names); err != nil {
+		return nil, &Result{Outcome: restoreOutcome(err), Err: err, Took: r.Clock.Since(started)}
+	}
 	var all []Restored
 	var errs []error
-	for _, name := range slices.Sorted(slices.Values(unique(opts.Nodes))) {
+	for _, name := range names {
 		w := &restoring{Runner: r, opts: opts, name: name, stop: stop, out: Restored{Node: name}}
 		if err := w.restore(ctx); err != nil {
 			errs = append(errs, err)
@@ -60,6 +64,19 @@ func (r *Runner) Uncordon(ctx context.Context, opts RestoreOptions) ([]Restored,
 	err := errors.Join(errs...)
 	res := &Result{Outcome: restoreOutcome(err), Err: err, Took: r.Clock.Since(started)}
 	return all, res
+}
+
+// allThere fails when one of several nodes cannot be read, so that a mistyped name changes nothing on the others.
+func (r *Runner) allThere(ctx context.Context, names []string) error {
+	if len(names) < 2 {
+		return nil
+	}
+	for _, name := range names {
+		if _, err := r.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("nothing changed: read node %q: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func restoreOutcome(err error) Outcome {

@@ -99,8 +99,12 @@ func (d *run) drainAll(ctx context.Context) error {
 func (d *run) oneByOne(ctx context.Context) []error {
 	for i, n := range d.nodes {
 		if i > 0 {
-			if err := n.refresh(ctx); err != nil {
+			n.started = n.Clock.Now()
+			if err := n.unlessDeleted(n.refresh(ctx)); err != nil {
 				return []error{err}
+			}
+			if n.isFinished() {
+				continue
 			}
 		}
 		if err := n.drain(ctx); err != nil {

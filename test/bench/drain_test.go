@@ -2,6 +2,8 @@ package bench
 
 import (
 	"fmt"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,8 +24,12 @@ const (
 type drainCost struct {
 	cost
 
-	requests, pages, inFlight, throttled int
+	requests, pages, conflicts, inFlight, throttled int
 }
+
+// limit is the most requests that are promised. A patch of the node that met another writer's is tried once more, after
+// the node was read again: that is the other writer's doing.
+func (d *drainCost) limit() int { return podsOnNode + spareRequests + d.pages + 2*d.conflicts }
 
 // drain runs a drain of a full node through the proxy.
 func drain(b *testing.B, p *apiproxy.Proxy, tool string, args ...string) drainCost {
@@ -39,8 +45,11 @@ func drain(b *testing.B, p *apiproxy.Proxy, tool string, args ...string) drainCo
 		if r.Continue {
 			d.pages++
 		}
-		if r.Code == 429 {
+		switch r.Code {
+		case http.StatusTooManyRequests:
 			d.throttled++
+		case http.StatusConflict:
+			d.conflicts++
 		}
 	}
 	if testing.Verbose() {
@@ -51,8 +60,8 @@ func drain(b *testing.B, p *apiproxy.Proxy, tool string, args ...string) drainCo
 	}
 	n.wantEmpty()
 	n.remove()
-	b.Logf("%s: %.2f s, CPU %.2f s, %d requests, at most %d at once, %d answered 429, %d MiB\n%s",
-		tool[strings.LastIndexByte(tool, '/')+1:], c.Took.Seconds(), c.CPU.Seconds(), d.requests, d.inFlight, d.throttled, c.MaxRSS>>20, table(kinds))
+	b.Logf("%s: %.2f s, CPU %.2f s, %d requests, at most %d at once, %d conflicts, %d answered 429, %d MiB\n%s",
+		filepath.Base(tool), seconds(c.Took), seconds(c.CPU), d.requests, d.inFlight, d.conflicts, d.throttled, c.MaxRSS>>20, table(kinds))
 	return d
 }
 
@@ -96,24 +105,25 @@ func table(kinds map[string]int) string {
 
 // BenchmarkDrain drains nodes with 250 pods that end at once and that no Service needs, by kubectl and by safedrain in turn.
 func BenchmarkDrain(b *testing.B) {
-	kubectl, err := cluster(b).Programs().Kubectl()
+	kubectl, err := whole(b).Programs().Kubectl()
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := through(b, cluster(b))
+	p := through(b, whole(b))
 	var theirs, ours []drainCost
 	for b.Loop() {
 		theirs = append(theirs, drain(b, p, kubectl, "drain"))
 		ours = append(ours, drain(b, p, safedrain))
 	}
 	for _, d := range ours {
-		if limit := podsOnNode + spareRequests + d.pages; d.requests > limit {
-			b.Errorf("safedrain made %d requests, want %d at most", d.requests, limit)
+		if d.requests > d.limit() {
+			b.Errorf("safedrain made %d requests, want %d at most", d.requests, d.limit())
 		}
 		if d.inFlight > atOnce {
 			b.Errorf("safedrain had %d requests in flight, want %d at most", d.inFlight, atOnce)
 		}
 	}
+	b.ReportMetric(median(ours, func(d drainCost) float64 { return float64(d.conflicts) }), "safedrain-conflicts")
 	ratio := median(ours, tookOf) / median(theirs, tookOf)
 	if ratio > timeRatio {
 		b.Errorf("safedrain took %.2f of kubectl's time, want %.2f at most", ratio, timeRatio)

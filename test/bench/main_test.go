@@ -68,8 +68,8 @@ func program(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// cluster returns the whole control plane that benchmarks share, with kwok for kubelets.
-func cluster(t testing.TB) *controlplane.Cluster {
+// whole returns the whole control plane that benchmarks share, with kwok for kubelets.
+func whole(t testing.TB) *controlplane.Cluster {
 	t.Helper()
 	if shared == nil {
 		c, err := controlplane.Start(context.Background(), controlplane.Options{}) // it outlives this benchmark

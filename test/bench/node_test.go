@@ -23,7 +23,7 @@ type fullNode struct {
 
 func newFullNode(t testing.TB, pods int) *fullNode {
 	t.Helper()
-	n := &fullNode{Env: cluster(t).Env(t), pods: pods}
+	n := &fullNode{Env: whole(t).Env(t), pods: pods}
 	n.name = n.Nodes(1)[0]
 	n.Nodes(2, func(node *corev1.Node) { node.Labels["role"] = "edge" })
 	n.Deployment("edge", 2, onNodesWith("role", "edge"))

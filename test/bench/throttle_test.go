@@ -52,7 +52,7 @@ func evicts(method, path string) bool {
 // nobody; then the drain goes on and ends well.
 func TestThrottled(t *testing.T) {
 	n := newFullNode(t, 60)
-	p := through(t, cluster(t))
+	p := through(t, whole(t))
 	s := &throttling{after: 10, retry: 3 * time.Second}
 	p.Answer(s.answer)
 	c, output := run(t, p.Config(), safedrain, n.name)

@@ -22,8 +22,8 @@ func TestC09TwoAtOnce(t *testing.T) {
 		}
 	})
 	t.Logf("%d of %d losers had claimed their node too and met the winner's ticket", byTicket.Load(), scenes*rounds)
-	if byTicket.Load() == 0 {
-		t.Errorf("both runs never got past their plans: nothing was decided by tickets")
+	if least := int32(scenes * (rounds - 1)); byTicket.Load() < least {
+		t.Errorf("%d rounds were decided by tickets, want %d or more", byTicket.Load(), least)
 	}
 }
 
@@ -32,8 +32,15 @@ func twoAtOnce(t *testing.T, rounds int, byTicket *atomic.Int32) {
 	s := newScene(t, 2)
 	s.Service("web")
 	s.remember()
+	r, direct := s.relay(nil), kubeconfig
+	relayed := s.via
 	pods := [2]*corev1.Pod{}
 	for round := range rounds {
+		s.via = direct
+		if round > 0 { // the first round is a race as it comes, in the others both are past their plans
+			s.via = relayed
+			r.together()
+		}
 		for i := range pods {
 			if pods[i] == nil {
 				// It terminates slowly, so that whoever comes second still sees whose endpoint it misses.
@@ -42,6 +49,7 @@ func twoAtOnce(t *testing.T, rounds int, byTicket *atomic.Int32) {
 		}
 		s.EndpointsReady("web", 2)
 		winner, loser := s.race(byTicket)
+		s.via = direct
 		s.gone(pods[winner])
 		s.alive(pods[loser])
 		s.standsAsBefore(s.nodes[loser])

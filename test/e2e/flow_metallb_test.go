@@ -137,11 +137,14 @@ func (s *scene) metalLB(speakers ...string) {
 	s.PodsReady("metallb", len(speakers))
 }
 
+// newAddress returns an address of a balancer that no other Service has: Services that share one are judged together.
+func newAddress() string { return fmt.Sprintf("198.18.0.%d", lastAddress.Add(1)) }
+
 // loadBalancer makes a Service of type LoadBalancer for an app with an address of a pool of its own, advertised from the
 // nodes of the scene.
 func (s *scene) loadBalancer(kind metallbtest.Kind, app string, policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {
 	s.Helper()
-	address := fmt.Sprintf("198.18.0.%d", lastAddress.Add(1))
+	address := newAddress()
 	pool := s.Namespace + "-" + app
 	s.custom(poolsOfLB, "IPAddressPool", pool, map[string]any{"addresses": []any{address + "/32"}})
 	spec := map[string]any{

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
@@ -39,6 +40,8 @@ type relay struct {
 	server *httptest.Server
 	// answer may answer the nth eviction of a pod, counted from one, in place of the API server; nil hands it on.
 	answer func(pod string, n int) http.HandlerFunc
+	// hold, if set, may make any other call wait before it is handed on.
+	hold func(*http.Request)
 
 	mu    sync.Mutex
 	calls []*evictionCall
@@ -64,6 +67,9 @@ func (s *scene) relay(answer func(pod string, n int) http.HandlerFunc) *relay {
 	r := &relay{s: s, answer: answer, nth: map[string]int{}}
 	r.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/eviction") {
+			if r.hold != nil {
+				r.hold(req)
+			}
 			proxy.ServeHTTP(w, req)
 			return
 		}
@@ -120,6 +126,24 @@ type statusWriter struct {
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// together makes the next two patches of nodes wait for each other, so that both runs are past their plans.
+func (r *relay) together() {
+	var patches atomic.Int32
+	both := make(chan struct{})
+	r.hold = func(req *http.Request) {
+		if req.Method != http.MethodPatch || !strings.HasPrefix(req.URL.Path, "/api/v1/nodes/") {
+			return
+		}
+		if patches.Add(1) == 2 {
+			close(both)
+		}
+		select {
+		case <-both:
+		case <-req.Context().Done():
+		}
+	}
 }
 
 // of returns the evictions of a pod, or of all pods when it is "".

@@ -76,28 +76,9 @@ func (s *scene) remember() {
 			}
 			s.former[name] = node
 			_, labelled := node.Labels["beta.kubernetes.io/os"]
-			done := node.Annotations[ttlAnnotation] != "" && labelled && unreachableTaints(node) == 0 == nodeReady(node)
-			return done, fmt.Sprint(node.Labels, node.Annotations, node.Spec.Taints), nil
+			return node.Annotations[ttlAnnotation] != "" && labelled, fmt.Sprint(node.Labels, node.Annotations, node.Spec.Taints), nil
 		})
 	}
-}
-
-func nodeReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-func unreachableTaints(n *corev1.Node) (count int) {
-	for _, t := range n.Spec.Taints {
-		if t.Key == corev1.TaintNodeUnreachable {
-			count++
-		}
-	}
-	return count
 }
 
 // standsAsBefore waits until nodes are, but for their status, exactly what they were.
@@ -266,11 +247,11 @@ func findingCodes(r *guard.DrainReport) map[guard.Code]guard.Finding {
 	return out
 }
 
-// cordonTaint waits until a cordoned node bears the taint that the controllers give it.
-func (s *scene) cordonTaint(name string) {
+// tainted waits until the controllers have given a node that many taints.
+func (s *scene) tainted(name string, count int) {
 	s.Helper()
-	s.Wait("taint of cordoned "+name, func(ctx context.Context) (bool, string, error) {
+	s.Wait("taints of "+name, func(ctx context.Context) (bool, string, error) {
 		n, err := s.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		return err == nil && len(n.Spec.Taints) > 0, "none", err
+		return err == nil && len(n.Spec.Taints) == count, "", err
 	})
 }

@@ -76,7 +76,7 @@ func TestC02StaysATarget(t *testing.T) {
 				s.standsAsBefore(n1)
 				return
 			}
-			e.want(s, 5, "--accept-unproven="+s.Namespace+"/gw", "safedrain uncordon "+n1)
+			e.want(s, 5, " --force --ignore-daemonsets --hook-timeout=5m\n", "--accept-unproven="+s.Namespace+"/gw", "safedrain uncordon "+n1)
 			s.holds(n1, true, true, true)
 			s.back(n1)
 		})
@@ -102,7 +102,7 @@ func behindHealthCheck(t *testing.T, graceSeconds, sleep int64, serves string) (
 			"safedrain.dev/hook": "health-check", "safedrain.dev/health-check": "interval=1s,unhealthy=2,timeout=1s",
 		}
 	})
-	s.ServiceStatus(svc, "203.0.113.1")
+	s.ServiceStatus(svc, newAddress())
 	s.EndpointsReady("web", 2)
 	s.remember()
 	return s, web
@@ -278,6 +278,24 @@ func TestC21ForeignUnlabel(t *testing.T) {
 	s.standsAsBefore(n1)
 }
 
+// TestC21WhileHeld: somebody uncordons the node while a budget holds its last pod: noticed without any phase in between.
+func TestC21WhileHeld(t *testing.T) {
+	s := heldBack(t, 1)
+	n1 := s.nodes[0]
+	b := s.start(n1, "--force", "--timeout=60s")
+	s.journal.get("cordoned " + n1)
+	s.patchNode(n1, `{"spec":{"unschedulable":null}}`, "other-tool")
+	landed := s.pod("landed", "landed", n1)
+	e := b.end(s)
+	e.want(s, 4, "was uncordoned by somebody else")
+	if e.took > 40*time.Second {
+		t.Errorf("noticed after %s", e.took)
+	}
+	s.alive(landed)
+	s.journal.never("evicted db-0")
+	s.back(n1)
+}
+
 // TestC21Signal: a signal while the proof is awaited evicts nothing of the Service; with --rollback all is as before, also
 // where the node was cordoned and labelled by somebody else.
 func TestC21Signal(t *testing.T) {
@@ -314,7 +332,7 @@ func TestC21CordonedBefore(t *testing.T) {
 	s, gw, _ := behindMetalLB(t, metallbtest.L2)
 	n1 := s.nodes[0]
 	s.patchNode(n1, `{"spec":{"unschedulable":true},"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"by-hand"}}}`, "hand")
-	s.cordonTaint(n1)
+	s.tainted(n1, 1)
 	s.remember()
 	args := []string{n1, "--ignore-daemonsets", "--force", "--hook-timeout=1500ms"}
 	s.run(append(args, "--rollback")...).want(s, 5)

@@ -28,7 +28,10 @@ var cordonCases = map[string]cordonCase{
 	"cordon for multiple nodes":   {args: []string{"NODE", "OTHER"}, lines: []string{"node/NODE cordoned", "node/OTHER cordoned"}},
 	"uncordon for multiple nodes": {cordoned: true, uncordon: true, args: []string{"NODE", "OTHER"}, lines: []string{"node/NODE uncordoned", "node/OTHER uncordoned"}},
 	"one of several missing":      {args: []string{"NODE", "NODE-missing", "OTHER"}, missing: "NODE-missing"},
-	"the same node twice":         {args: []string{"NODE", "node/NODE"}, lines: []string{"node/NODE cordoned"}},
+	"uncordon, one of several missing": {
+		cordoned: true, uncordon: true, args: []string{"NODE", "NODE-missing", "OTHER"}, missing: "NODE-missing",
+	},
+	"the same node twice": {args: []string{"NODE", "node/NODE"}, lines: []string{"node/NODE cordoned"}},
 }
 
 // TestCordonAsKubectl runs kubectl cordon or uncordon on nodes of its own and safedrain on twins of them, and compares the

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,6 +27,10 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) int {
+	if err := sideBySide(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "safedrain-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -48,6 +53,19 @@ func runTests(m *testing.M) int {
 		return max(code, 1)
 	}
 	return code
+}
+
+// sideBySide lets more tests run at a time than there are processors, since they wait most of the time, unless
+// `go test -parallel` says how many.
+func sideBySide() error {
+	const name = "test.parallel"
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == name })
+	if chosen {
+		return nil
+	}
+	return flag.Set(name, "8")
 }
 
 func buildBinary(ctx context.Context, dir string) (string, error) {

@@ -1,0 +1,222 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/cluster/clustertest"
+	"github.com/safedrain/safedrain/pkg/lbhooks/metallb"
+	"github.com/safedrain/safedrain/test/controlplane"
+	"github.com/safedrain/safedrain/test/customkinds"
+)
+
+// The size of the large cluster. Of its Services the first in every four are of type LoadBalancer and policy Local, the
+// second of type LoadBalancer and policy Cluster.
+const (
+	largeNodes    = 5000
+	largeServices = 10_000
+	largeBudgets  = 8000
+	largeLocal    = largeServices / 4
+	writers       = 32
+)
+
+// large is a large cluster on a real API server. No controller runs: what the objects say is what the test wrote.
+type large struct {
+	*controlplane.Cluster
+
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	objects *clustertest.Cluster
+}
+
+func newLarge(b *testing.B) *large {
+	b.Helper()
+	l := &large{Cluster: controlplane.New(b, controlplane.Options{
+		WithoutKwok: true, WithoutScheduler: true, WithoutControllerManager: true,
+		APIServerFlags: []string{"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,LimitRanger,PodSecurity"},
+	})}
+	var err error
+	if l.client, err = kubernetes.NewForConfig(cluster.ConfigFor(l.Config())); err != nil {
+		b.Fatal(err)
+	}
+	if l.dynamic, err = dynamic.NewForConfig(l.Config()); err != nil {
+		b.Fatal(err)
+	}
+	l.objects = clustertest.Large(largeNodes, largeServices, 1)
+	l.objects.AddBudgets(largeBudgets)
+	began := time.Now()
+	l.create(b)
+	b.Logf("%d nodes, %d Services, %d slices, %d budgets, %d pods written in %.0f s", len(l.objects.Nodes), len(l.objects.Services),
+		len(l.objects.Slices), len(l.objects.Budgets), len(l.objects.Pods), seconds(time.Since(began)))
+	return l
+}
+
+// create writes all objects, several at a time.
+func (l *large) create(b *testing.B) {
+	b.Helper()
+	o, core, made := l.objects, l.client.CoreV1(), metav1.CreateOptions{}
+	write(b, 100, func(ctx context.Context, i int) error {
+		_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("ns%d", i)}}, made)
+		return err
+	})
+	write(b, len(o.Nodes), func(ctx context.Context, i int) error {
+		_, err := core.Nodes().Create(ctx, created(o.Nodes[i]), made)
+		return err
+	})
+	write(b, len(o.Services), func(ctx context.Context, i int) error { return l.service(ctx, i) })
+	write(b, len(o.Slices), func(ctx context.Context, i int) error {
+		_, err := l.client.DiscoveryV1().EndpointSlices(o.Slices[i].Namespace).Create(ctx, created(o.Slices[i]), made)
+		return err
+	})
+	write(b, len(o.Budgets), func(ctx context.Context, i int) error { return l.budget(ctx, i) })
+	write(b, len(o.Pods), func(ctx context.Context, i int) error { return l.pod(ctx, i) })
+}
+
+// created leaves the resourceVersion and the UID to the API server.
+func created[T metav1.Object](o T) T {
+	o.SetResourceVersion("")
+	o.SetUID("")
+	return o
+}
+
+// isLocal and isEntry tell which Services a balancer fronts.
+func isLocal(i int) bool { return i%4 == 0 }
+func isEntry(i int) bool { return i%4 == 1 }
+
+// service writes one Service. The node ports of a cluster are too few for all: balancers here need none, and the rest is
+// not reachable from outside.
+func (l *large) service(ctx context.Context, i int) error {
+	svc := created(l.objects.Services[i].DeepCopy())
+	svc.Spec.Type, svc.Spec.ClusterIP, svc.Spec.ClusterIPs, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, "", nil, 0
+	svc.Spec.ExternalTrafficPolicy = ""
+	if isLocal(i) || isEntry(i) {
+		no := false
+		svc.Spec.Type, svc.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, &no
+		svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+		if isLocal(i) {
+			svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}
+	}
+	services := l.client.CoreV1().Services(svc.Namespace)
+	made, err := services.Create(ctx, svc, metav1.CreateOptions{})
+	if err != nil || svc.Spec.Type == corev1.ServiceTypeClusterIP {
+		return err
+	}
+	made.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address(i)}}
+	_, err = services.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+	return err
+}
+
+func address(i int) string { return fmt.Sprintf("198.18.%d.%d", i/250, i%250+1) }
+
+func (l *large) budget(ctx context.Context, i int) error {
+	pdb := created(l.objects.Budgets[i].DeepCopy())
+	status := pdb.Status
+	budgets := l.client.PolicyV1().PodDisruptionBudgets(pdb.Namespace)
+	made, err := budgets.Create(ctx, pdb, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	made.Status = status
+	made.Status.ObservedGeneration = made.Generation
+	_, err = budgets.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+	return err
+}
+
+func (l *large) pod(ctx context.Context, i int) error {
+	pod := created(l.objects.Pods[i].DeepCopy())
+	status := pod.Status
+	pod.OwnerReferences[0].UID = "5f1c2b1e-0000-0000-0000-000000000000"
+	pods := l.client.CoreV1().Pods(pod.Namespace)
+	made, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	made.Status = status
+	_, err = pods.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+	return err
+}
+
+// metalLB adds MetalLB's objects: a pool, an advertisement from some of the nodes, and a status for every Service of type
+// LoadBalancer.
+func (l *large) metalLB(b *testing.B, from int) {
+	b.Helper()
+	began := time.Now()
+	if err := customkinds.Define(b.Context(), l.dynamic, customkinds.MetalLB()...); err != nil {
+		b.Fatal(err)
+	}
+	objects := configuration(from)
+	for i, kind := range []customkinds.Kind{customkinds.MetalLB()[0], customkinds.MetalLB()[1]} {
+		if _, err := l.dynamic.Resource(kind.GroupVersionResource).Namespace("ns0").Create(b.Context(), objects[i], metav1.CreateOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	statuses := l.dynamic.Resource(metallb.L2Statuses).Namespace("ns0")
+	write(b, largeServices, func(ctx context.Context, i int) error {
+		if !isLocal(i) && !isEntry(i) {
+			return nil
+		}
+		node, svc := announcer(i), l.objects.Services[i]
+		u := object("ServiceL2Status", fmt.Sprintf("l2-%05d", i), map[string]any{})
+		u.SetLabels(map[string]string{metallb.LabelNode: node, metallb.LabelServiceName: svc.Name, metallb.LabelServiceNamespace: svc.Namespace})
+		made, err := statuses.Create(ctx, u, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		made.Object["status"] = map[string]any{"node": node, "serviceName": svc.Name, "serviceNamespace": svc.Namespace}
+		_, err = statuses.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+		return err
+	})
+	b.Logf("MetalLB's objects written in %.0f s", seconds(time.Since(began)))
+}
+
+// configuration is a pool and an advertisement from the first nodes.
+func configuration(from int) []*unstructured.Unstructured {
+	var names []any
+	for i := range from {
+		names = append(names, fmt.Sprintf("n%d", i))
+	}
+	return []*unstructured.Unstructured{
+		object("IPAddressPool", "pool", map[string]any{"addresses": []any{"198.18.0.0/16"}}),
+		object("L2Advertisement", "from-some", map[string]any{"nodeSelectors": []any{map[string]any{
+			"matchExpressions": []any{map[string]any{"key": "kubernetes.io/hostname", "operator": "In", "values": names}},
+		}}}),
+	}
+}
+
+// announcer is the node that announces a Service: of policy Local the one with its first endpoint.
+func announcer(i int) string {
+	if isLocal(i) {
+		return fmt.Sprintf("n%d", 7*i%largeNodes)
+	}
+	return fmt.Sprintf("n%d", (i-1)%largeNodes)
+}
+
+func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "metallb.io/v1beta1", "kind": kind, "spec": spec}}
+	u.SetName(name)
+	return u
+}
+
+// write calls a function for every number below n, several at a time.
+func write(b *testing.B, n int, one func(ctx context.Context, i int) error) {
+	b.Helper()
+	group, ctx := errgroup.WithContext(b.Context())
+	group.SetLimit(writers)
+	for i := range n {
+		group.Go(func() error { return one(ctx, i) })
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
