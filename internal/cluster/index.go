@@ -175,11 +175,13 @@ func doubt(r *lbhooks.Rotation) {
 		return s
 	}
 	r.Rest = doubted(r.Rest)
-	seats := make(map[string]lbhooks.Seat, len(r.Seats))
-	for node, s := range r.Seats {
-		seats[node] = doubted(s)
+	seats := make(map[string]lbhooks.Seat, len(r.Seats)+len(r.Shared))
+	for _, of := range []map[string]lbhooks.Seat{r.Shared, r.Seats} {
+		for node, s := range of {
+			seats[node] = doubted(s)
+		}
 	}
-	r.Seats = seats
+	r.Seats, r.Shared = seats, nil
 }
 
 // broken says why a hook cannot work here: a kind that it cannot do without is not served, or may not be read.

@@ -132,7 +132,8 @@ type Rotation struct {
 	Declared       bool            // the seats come from the annotation safedrain.dev/nodes
 	Nobody         bool            // safedrain.dev/nodes is "none": nobody outside sends to any node
 	Seats          map[string]Seat // by node name
-	Rest           Seat            // the seat of every node not in Seats
+	Shared         map[string]Seat // of further nodes; the same map for many Services, so nobody writes to it; Seats wins
+	Rest           Seat            // the seat of every node in neither
 	HealthCheck    *HealthCheck    // not nil when the balancer is known to honour healthCheckNodePort
 	FollowsServing bool            // announcers that count serving endpoints: the grace of a pod cannot take the node out
 	Settle         *time.Duration  // annotation safedrain.dev/settle: accepts for good that the lever has no witness
@@ -152,6 +153,9 @@ type Move struct {
 // Seat returns the seat of a node.
 func (r *Rotation) Seat(node string) Seat {
 	if s, ok := r.Seats[node]; ok {
+		return s
+	}
+	if s, ok := r.Shared[node]; ok {
 		return s
 	}
 	return r.Rest

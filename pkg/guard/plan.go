@@ -127,14 +127,22 @@ func entries(ix Index, loss *Loss) []Entry {
 // entriesLeft counts the nodes that stay as a way in, in time of the seats that are named.
 func entriesLeft(ix Index, svc *ServiceFacts, loss *Loss, staying int) int {
 	named, eligible := 0, 0
-	for node, seat := range svc.Rotation.Seats {
+	count := func(node string, seat Seat) {
 		n, ok := ix.Node(node)
 		if !ok || !n.Ready || n.Virtual || loss.Nodes[node] || n.leaves(loss.Run) {
-			continue
+			return
 		}
 		named++
 		if seat.Eligible || seat.In == Yes {
 			eligible++
+		}
+	}
+	for node, seat := range svc.Rotation.Seats {
+		count(node, seat)
+	}
+	for node, seat := range svc.Rotation.Shared {
+		if _, own := svc.Rotation.Seats[node]; !own {
+			count(node, seat)
 		}
 	}
 	if svc.Rotation.Rest.Eligible {

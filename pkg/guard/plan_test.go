@@ -271,3 +271,30 @@ func TestAudit(t *testing.T) {
 		t.Errorf("the filter let %v through", got)
 	}
 }
+
+// A seat in Shared counts like one in Seats, and Seats wins.
+func TestSharedSeats(t *testing.T) {
+	yes, no := Seat{In: Yes, Eligible: true}, Seat{In: No}
+	for name, tc := range map[string]struct {
+		seats, shared map[string]Seat
+		rest          Seat
+		left          int
+	}{
+		"own":                  {seats: map[string]Seat{"n1": yes, "n2": yes}, rest: no, left: 1},
+		"shared":               {seats: map[string]Seat{"n1": yes}, shared: map[string]Seat{"n2": yes, "n3": yes}, rest: no, left: 2},
+		"own wins":             {seats: map[string]Seat{"n1": yes, "n2": no}, shared: map[string]Seat{"n2": yes, "n3": yes}, rest: no, left: 1},
+		"own lets it in":       {seats: map[string]Seat{"n1": yes, "n2": yes}, shared: map[string]Seat{"n1": no, "n2": no, "n3": no}, rest: no, left: 1},
+		"the rest is eligible": {seats: map[string]Seat{"n1": yes}, shared: map[string]Seat{"n2": no}, rest: Seat{In: No, Eligible: true}, left: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("n1", "n2", "n3", "n4").service("s", func(s *ServiceFacts) {
+				s.External, s.Type = false, corev1.ServiceTypeLoadBalancer
+				s.Rotation = Rotation{Hook: "test", Removal: RemovalLabel, Provable: true, Seats: tc.seats, Shared: tc.shared, Rest: tc.rest}
+			}, "n2")
+			plan := w.plan(Flags{}, "n1")
+			if len(plan.Withdraw) != 1 || plan.Withdraw[0].Left != tc.left {
+				t.Errorf("entries %+v, want one with %d nodes left", plan.Withdraw, tc.left)
+			}
+		})
+	}
+}

@@ -39,7 +39,7 @@ type large struct {
 	objects *clustertest.Cluster
 }
 
-func newLarge(b *testing.B) *large {
+func newLarge(b testing.TB) *large {
 	b.Helper()
 	l := &large{Cluster: controlplane.New(b, controlplane.Options{
 		WithoutKwok: true, WithoutScheduler: true, WithoutControllerManager: true,
@@ -62,7 +62,7 @@ func newLarge(b *testing.B) *large {
 }
 
 // create writes all objects, several at a time.
-func (l *large) create(b *testing.B) {
+func (l *large) create(b testing.TB) {
 	b.Helper()
 	o, core, made := l.objects, l.client.CoreV1(), metav1.CreateOptions{}
 	write(b, 100, func(ctx context.Context, i int) error {
@@ -73,7 +73,19 @@ func (l *large) create(b *testing.B) {
 		_, err := core.Nodes().Create(ctx, created(o.Nodes[i]), made)
 		return err
 	})
-	write(b, len(o.Services), func(ctx context.Context, i int) error { return l.service(ctx, i) })
+	write(b, len(o.Services), func(ctx context.Context, i int) error {
+		if isLocal(i) {
+			return nil
+		}
+		return l.service(ctx, i)
+	})
+	// Each of these takes a healthCheckNodePort, and all of them contend for the one object that says which are taken.
+	writeBy(b, 2, len(o.Services), func(ctx context.Context, i int) error {
+		if !isLocal(i) {
+			return nil
+		}
+		return l.service(ctx, i)
+	})
 	write(b, len(o.Slices), func(ctx context.Context, i int) error {
 		_, err := l.client.DiscoveryV1().EndpointSlices(o.Slices[i].Namespace).Create(ctx, created(o.Slices[i]), made)
 		return err
@@ -147,15 +159,15 @@ func (l *large) pod(ctx context.Context, i int) error {
 	return err
 }
 
-// metalLB adds MetalLB's objects: a pool, an advertisement from some of the nodes, and a status for every Service of type
+// metalLB adds MetalLB's objects: a pool, an advertisement from the nodes of some zones, and a status for every Service of type
 // LoadBalancer.
-func (l *large) metalLB(b *testing.B, from int) {
+func (l *large) metalLB(b testing.TB, zones int) {
 	b.Helper()
 	began := time.Now()
 	if err := customkinds.Define(b.Context(), l.dynamic, customkinds.MetalLB()...); err != nil {
 		b.Fatal(err)
 	}
-	objects := configuration(from)
+	objects := configuration(zones)
 	for i, kind := range []customkinds.Kind{customkinds.MetalLB()[0], customkinds.MetalLB()[1]} {
 		if _, err := l.dynamic.Resource(kind.GroupVersionResource).Namespace("ns0").Create(b.Context(), objects[i], metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
@@ -180,16 +192,16 @@ func (l *large) metalLB(b *testing.B, from int) {
 	b.Logf("MetalLB's objects written in %.0f s", seconds(time.Since(began)))
 }
 
-// configuration is a pool and an advertisement from the first nodes.
-func configuration(from int) []*unstructured.Unstructured {
+// configuration is a pool and an advertisement from the nodes of some of the three zones.
+func configuration(zones int) []*unstructured.Unstructured {
 	var names []any
-	for i := range from {
-		names = append(names, fmt.Sprintf("n%d", i))
+	for i := range zones {
+		names = append(names, fmt.Sprintf("z%d", i))
 	}
 	return []*unstructured.Unstructured{
 		object("IPAddressPool", "pool", map[string]any{"addresses": []any{"198.18.0.0/16"}}),
 		object("L2Advertisement", "from-some", map[string]any{"nodeSelectors": []any{map[string]any{
-			"matchExpressions": []any{map[string]any{"key": "kubernetes.io/hostname", "operator": "In", "values": names}},
+			"matchExpressions": []any{map[string]any{"key": "topology.kubernetes.io/zone", "operator": "In", "values": names}},
 		}}}),
 	}
 }
@@ -209,10 +221,15 @@ func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
 }
 
 // write calls a function for every number below n, several at a time.
-func write(b *testing.B, n int, one func(ctx context.Context, i int) error) {
+func write(b testing.TB, n int, one func(ctx context.Context, i int) error) {
+	b.Helper()
+	writeBy(b, writers, n, one)
+}
+
+func writeBy(b testing.TB, workers, n int, one func(ctx context.Context, i int) error) {
 	b.Helper()
 	group, ctx := errgroup.WithContext(b.Context())
-	group.SetLimit(writers)
+	group.SetLimit(workers)
 	for i := range n {
 		group.Go(func() error { return one(ctx, i) })
 	}

@@ -20,7 +20,7 @@ func BenchmarkPlan(b *testing.B) {
 	l.objects.Nodes, l.objects.Slices, l.objects.Pods, l.objects.Budgets = nil, nil, nil, nil // they are on the server now
 	runtime.GC()
 	b.Run("plain", func(b *testing.B) { l.plan(b, false) })
-	l.metalLB(b, largeNodes*2/5)
+	l.metalLB(b, 1)
 	b.Run("metallb", func(b *testing.B) { l.plan(b, true) })
 }
 

@@ -137,7 +137,9 @@ func (f *fronted) drain(b *testing.B) time.Duration {
 	if c.Code != 0 {
 		b.Fatalf("exit code %d\n%s", c.Code, output)
 	}
-	b.Logf("%.2f s\n%s", seconds(c.Took), output)
+	if testing.Verbose() {
+		b.Logf("%.2f s\n%s", seconds(c.Took), output)
+	}
 	return c.Took
 }
 

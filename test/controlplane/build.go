@@ -52,7 +52,7 @@ func build(ctx context.Context) (string, error) {
 	if missing(dir, targets) == nil {
 		return dir, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}
 	unlock, err := lock(ctx, filepath.Join(dir, "lock"))
@@ -121,7 +121,7 @@ func recipe(ctx context.Context, module string) (key string, flags []string, err
 	if err != nil {
 		return "", nil, err
 	}
-	fmt.Fprintln(sum, version)
+	_, _ = fmt.Fprintln(sum, version) // a hash takes everything
 	gomod, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return "", nil, err
@@ -135,13 +135,13 @@ func recipe(ctx context.Context, module string) (key string, flags []string, err
 		if path == pinned[0] {
 			kubernetes = v
 		}
-		fmt.Fprintln(sum, path, v)
+		_, _ = fmt.Fprintln(sum, path, v)
 	}
 	if err := hashSources(sum, filepath.Join(module, "cmd", multiCall)); err != nil {
 		return "", nil, err
 	}
 	flags = buildFlags(kubernetes)
-	fmt.Fprintln(sum, flags)
+	_, _ = fmt.Fprintln(sum, flags)
 	return hex.EncodeToString(sum.Sum(nil))[:12], flags, nil
 }
 
@@ -171,7 +171,9 @@ func hashSources(w io.Writer, dir string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s %d\n%s", filepath.Base(file), len(source), source)
+		if _, err := fmt.Fprintf(w, "%s %d\n%s", filepath.Base(file), len(source), source); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -188,7 +190,7 @@ func goEnv(ctx context.Context, dir string, names ...string) (string, error) {
 
 // lock waits for an exclusive lock on a file, which ends with the process at the latest.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 		options.Stages = Stages()
 	}
 	c := &Cluster{options: options, programs: programs, ports: map[string]*port{}, processes: map[string]*process{}}
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare a control plane: %w", err), c.Stop(ctx))
 	}
 	c.spawner = newSpawner(options.Detached)
@@ -84,7 +84,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 }
 
 // prepare reserves the ports and writes every file that a program reads.
-func (c *Cluster) prepare() (err error) {
+func (c *Cluster) prepare(ctx context.Context) (err error) {
 	c.dir = c.options.Dir
 	if c.dir == "" {
 		if c.dir, err = os.MkdirTemp("", "safedrain-cluster-"); err != nil {
@@ -92,7 +92,7 @@ func (c *Cluster) prepare() (err error) {
 		}
 	}
 	for _, name := range []string{Etcd, etcdPeer, APIServer, ControllerManager, Scheduler} {
-		if c.ports[name], err = reservePort(); err != nil {
+		if c.ports[name], err = reservePort(ctx); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -35,7 +36,7 @@ func (p *port) release() {
 }
 
 // reservePort finds a port on which nobody listens and that no other cluster of this user has reserved.
-func reservePort() (*port, error) {
+func reservePort(ctx context.Context) (*port, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("safedrain-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func reservePort() (*port, error) {
 			return nil, err
 		}
 		p.lock = f
-		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil && listens(p.address()) {
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil && listens(ctx, p.address()) {
 			return p, nil
 		}
 		p.release()
@@ -56,8 +57,9 @@ func reservePort() (*port, error) {
 }
 
 // listens reports whether one can listen on an address.
-func listens(address string) bool {
-	l, err := net.Listen("tcp", address)
+func listens(ctx context.Context, address string) bool {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
 		return false
 	}

@@ -44,7 +44,7 @@ func (s *spawner) close() { close(s.starts) }
 // start runs a program in dir, with its output appended to dir/name.log.
 func (s *spawner) start(name, dir string, argv []string) (*process, error) {
 	logPath := logFile(dir, name)
-	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -182,7 +182,7 @@ func (j *journal) inOrder(texts ...string) {
 	}
 }
 
-// never checks that something did not happen. It first waits for what came later, so that the watch is not behind.
+// never checks that something did not happen. It is called when what would have come next has been seen.
 func (j *journal) never(texts ...string) {
 	j.s.Helper()
 	for _, text := range texts {

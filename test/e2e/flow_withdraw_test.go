@@ -83,56 +83,6 @@ func TestC02StaysATarget(t *testing.T) {
 	}
 }
 
-// behindHealthCheck is a Service web of a balancer that probes the health check port: out 5 s after the check fails, by
-// its annotation, with its pods' grace and the sleep of their preStop hook.
-func behindHealthCheck(t *testing.T, graceSeconds, sleep int64, serves string) (s *scene, web *corev1.Pod) {
-	t.Helper()
-	s = newScene(t, 2)
-	pod := func(p *corev1.Pod) {
-		graceOf(graceSeconds, serves)(p)
-		if sleep > 0 {
-			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: sleep}}}
-		}
-	}
-	web = s.pod("web", "web-1", s.nodes[0], pod)
-	s.pod("web", "web-2", s.nodes[1], pod)
-	svc := s.Service("web", func(svc *corev1.Service) {
-		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
-		svc.Annotations = map[string]string{
-			"safedrain.dev/hook": "health-check", "safedrain.dev/health-check": "interval=1s,unhealthy=2,timeout=1s",
-		}
-	})
-	s.ServiceStatus(svc, newAddress())
-	s.EndpointsReady("web", 2)
-	s.remember()
-	return s, web
-}
-
-// TestC02HealthCheckPortOnly: pods that outlive the balancer's health check are evicted and serve until they end.
-func TestC02HealthCheckPortOnly(t *testing.T) {
-	s, web := behindHealthCheck(t, 10, 7, "6")
-	e := s.run(s.nodes[0], "--force", "-o", "json")
-	e.want(s, 0)
-	r := e.report(s)
-	if r.Verdict != guard.Withdraw || len(r.Services) != 1 || r.Services[0].Balancer.Removal != guard.RemovalHealthCheck {
-		t.Errorf("verdict %s, services %+v: want Withdraw by HealthCheck", r.Verdict, r.Services)
-	}
-	s.gone(web)
-	if served := s.journal.get("gone web-1").at.Sub(s.journal.get("evicted web-1").at); served < 4*time.Second || e.took < served {
-		t.Errorf("the pod served %s, the run took %s: want to wait until the pod has ended", served, e.took)
-	}
-	s.back(s.nodes[0])
-}
-
-// TestC02GraceTooShort: pods that end before the health check takes the node out are not evicted at all.
-func TestC02GraceTooShort(t *testing.T) {
-	s, web := behindHealthCheck(t, 3, 0, "")
-	e := s.run(s.nodes[0], "--force")
-	e.want(s, 3, "refused, nothing changed", s.Namespace+"/web")
-	s.alive(web)
-	s.standsAsBefore(s.nodes[0])
-}
-
 // TestC13L2 and its BGP sister: the status names n1 for a while after the label; an eviction comes only after the move, and
 // that the pod then goes on serving while it terminates has no effect.
 func TestC13L2(t *testing.T) {

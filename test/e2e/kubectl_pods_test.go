@@ -100,10 +100,11 @@ func daemonSetPodFinished(e *controlplane.Env, app, node string) {
 			e.Error(err)
 		}
 	})
-	yes := true
-	finish(e, e.Pod(app, node, func(pod *corev1.Pod) {
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: ds.Name, UID: ds.UID, Controller: &yes}}
-	}), corev1.PodSucceeded)
+	pod := e.Pod(app+"-0", node)
+	finish(e, pod, corev1.PodSucceeded)
+	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"DaemonSet","name":%q,"uid":%q,"controller":true}]}}`, ds.Name, ds.UID)
+	_, err = e.Client.CoreV1().Pods(e.Namespace).Patch(e.Context(), pod.Name, types.MergePatchType, []byte(owner), metav1.PatchOptions{})
+	must(e, err)
 }
 
 // daemonSetPodOrphaned leaves the pod of a DaemonSet that was deleted without it.

@@ -2,7 +2,6 @@ package cloudprovider
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,16 +23,16 @@ func foreign(svc *corev1.Service) bool {
 
 // pool is the nodes as the service controller sees them, the same for all Services.
 type pool struct {
-	nodes              []*corev1.Node
-	cloud              string // scheme of the providerIDs, "" without any
+	sample             []*corev1.Node // one node that tells the cloud, none where no node does
+	cloud              string         // scheme of the providerIDs, "" without any
 	byValue, byPresent map[string]lbhooks.Seat
 }
 
 func newPool(objects lbhooks.Objects) *pool {
-	p := &pool{nodes: objects.Nodes(), byValue: map[string]lbhooks.Seat{}, byPresent: map[string]lbhooks.Seat{}}
-	for _, n := range p.nodes {
+	p := &pool{byValue: map[string]lbhooks.Seat{}, byPresent: map[string]lbhooks.Seat{}}
+	for _, n := range objects.Nodes() {
 		if scheme, _, ok := strings.Cut(n.Spec.ProviderID, "://"); ok && p.cloud == "" && !lbhooks.Virtual(n) {
-			p.cloud = scheme
+			p.cloud, p.sample = scheme, []*corev1.Node{n}
 		}
 		if seat, out := barred(n, lbhooks.ExcludedByValue); out {
 			p.byValue[n.Name] = seat
@@ -69,7 +68,7 @@ func barred(n *corev1.Node, excluded func(*corev1.Node) bool) (lbhooks.Seat, boo
 // excluded returns the nodes that the Service's balancer leaves out. Azure, GKE and the AWS load balancer controller look
 // at the presence of the label, behind or in place of the controller's own rule.
 func (p *pool) excluded(svc *corev1.Service) map[string]lbhooks.Seat {
-	switch timing.ProviderOf(svc, p.nodes) {
+	switch timing.ProviderOf(svc, p.sample) {
 	case timing.Azure, timing.GCE, timing.AWSLBC:
 		return p.byPresent
 	}
@@ -77,13 +76,13 @@ func (p *pool) excluded(svc *corev1.Service) map[string]lbhooks.Seat {
 }
 
 func (p *pool) rotation(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation {
-	r := lbhooks.Rotation{Hook: Name, Removal: lbhooks.RemovalLabel, Seats: maps.Clone(p.excluded(svc))}
+	r := lbhooks.Rotation{Hook: Name, Removal: lbhooks.RemovalLabel, Shared: p.excluded(svc), Seats: map[string]lbhooks.Seat{}}
 	r.Rest = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "in the pool: not excluded"}
 	r.Evidence = "the service controller's rule: every node without the exclude label"
 	if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return r
 	}
-	hc, err := timing.Known(svc, p.nodes)
+	hc, err := timing.Known(svc, p.sample)
 	switch {
 	case err != nil:
 		r.Evidence += "; its health check is not known: " + err.Error()
@@ -100,7 +99,7 @@ func (p *pool) probed(r *lbhooks.Rotation, svc *corev1.Service, objects lbhooks.
 	r.Evidence += " whose healthCheckNodePort answers"
 	r.Rest = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no ready endpoint: its health check fails"}
 	for node := range lbhooks.NodesWith(objects.Slices(svc.Namespace, svc.Name), lbhooks.EndpointReady) {
-		if _, out := r.Seats[node]; !out {
+		if _, out := r.Shared[node]; !out {
 			r.Seats[node] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "in the pool, and has a ready endpoint"}
 		}
 	}

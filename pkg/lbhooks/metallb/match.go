@@ -2,7 +2,6 @@ package metallb
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -145,7 +144,7 @@ func (m *match) fill(r *lbhooks.Rotation, objects lbhooks.Objects) {
 	serving := sync.OnceValue(func() map[string]bool {
 		return lbhooks.NodesWith(objects.Slices(m.svc.Namespace, m.svc.Name), canServe)
 	})
-	r.Rest, r.Seats = e.rest, maps.Clone(e.seats)
+	r.Rest, r.Shared, r.Seats = e.rest, e.seats, map[string]lbhooks.Seat{}
 	var evidence []string
 	if m.byBGP {
 		in, why := m.announcingBGP(e, serving)

@@ -21,7 +21,7 @@ func up(ctx context.Context, example string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	if err := os.MkdirAll(cache, 0o750); err != nil {
 		return err
 	}
 	before, err := readState(cache)
