@@ -229,8 +229,10 @@ func TestCheck(t *testing.T) {
 			manager(n, "kubectl", now)
 			manager(n, FieldManager, now.Add(time.Minute))
 		}, `node "n1" was uncordoned by somebody else; the API does not record by whom`},
-		"label set to false": {func(n *corev1.Node) { n.Labels[lbhooks.ExcludeLabel] = "false" },
-			`node "n1" lost the label node.kubernetes.io/exclude-from-external-load-balancers=true by somebody else; the API does not record by whom`},
+		"label set to false": {
+			func(n *corev1.Node) { n.Labels[lbhooks.ExcludeLabel] = "false" },
+			`node "n1" lost the label node.kubernetes.io/exclude-from-external-load-balancers=true by somebody else; the API does not record by whom`,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

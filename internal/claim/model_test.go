@@ -237,7 +237,7 @@ func (w *world) checkNodes(before map[string]*corev1.Node, going []*actor) error
 		case owner != nil && owner.err == nil:
 			// It acquired its nodes and stood still until another run took one of them: as good as dead.
 		case owner != nil && !owner.crashed && !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.crashed || a.takeOver }):
-			return fmt.Errorf("%s keeps the claim of %s, which lost: %v", name, owner.id, owner.err)
+			return fmt.Errorf("%s keeps the claim of %s, which lost: %w", name, owner.id, owner.err)
 		case owner != nil:
 			if diff := cmp.Diff(was.Labels, is.Labels); diff != "" {
 				return fmt.Errorf("%s: a crash left more than a ticket: %s", name, diff)

@@ -81,7 +81,7 @@ func (r *auditRun) filter(args []string) (guard.AuditFilter, error) {
 		return f, nil
 	}
 	key, err := serviceArg(args[0], f.Namespace)
-	return guard.AuditFilter{Namespace: key.Namespace, Name: key.Name}, err
+	return guard.AuditFilter(key), err
 }
 
 // serviceArg reads "namespace/name", "service/namespace/name", or "name" where a namespace was given.
@@ -107,7 +107,7 @@ func (r *auditRun) judge(ctx context.Context, filter guard.AuditFilter) (*guard.
 	skipped := ix.Skipped()
 	report.Skipped.OtherProxy, report.Skipped.Headless, report.Skipped.ExternalName = skipped.OtherProxy, skipped.Headless, skipped.ExternalName
 	if filter.Name != "" && len(report.Services) == 0 {
-		key := guard.Key{Namespace: filter.Namespace, Name: filter.Name}
+		key := guard.Key(filter)
 		if _, ok := w.snap.RawService(key); !ok {
 			return nil, nil, notFoundService(key)
 		}

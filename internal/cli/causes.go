@@ -81,7 +81,7 @@ func reasons(p *guard.DrainPlan) []reason {
 		}
 	}
 	for _, f := range p.Findings {
-		out = append(out, reason{f, cmp.Or(f.Budget, f.Pod, strings.Join(prefixed("node", ranges(f.Nodes)), ", ")), nil})
+		out = append(out, reason{f, cmp.Or(f.Budget, f.Pod, strings.Join(slashed(ranges(f.Nodes)), ", ")), nil})
 	}
 	return slices.DeleteFunc(out, func(r reason) bool { return !r.Severity.AtLeast(guard.Warn) || r.Accepted })
 }

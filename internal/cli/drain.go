@@ -177,7 +177,7 @@ func drainedNames(result *drain.Result, o *drain.Options) []string {
 	if result.Outcome != drain.Done {
 		return nil
 	}
-	return prefixed("node", o.Nodes)
+	return slashed(o.Nodes)
 }
 
 // printDryRun prints kubectl's lines of a dry run, as far as no event has said them.

@@ -217,7 +217,12 @@ func TestRBACIsEnough(t *testing.T) {
 	}
 	l := newLive(t, "after")
 	for _, args := range [][]string{
-		{"plan", "node-1"}, {"plan", "--each"}, {"plan", "-l", "kubernetes.io/os=linux"}, {"audit"}, {"hooks"}, {"node-1", "--dry-run=client"},
+		{"plan", "node-1"},
+		{"plan", "--each"},
+		{"plan", "-l", "kubernetes.io/os=linux"},
+		{"audit"},
+		{"hooks"},
+		{"node-1", "--dry-run=client"},
 		{"uncordon", "node-1", "--dry-run=client"},
 	} {
 		l.run(t, nil, args...)

@@ -62,11 +62,11 @@ func writeDocument(w io.Writer, f format, v any, names []string) error {
 	return err
 }
 
-// prefixed returns the names with a kind before them: node/node-3.
-func prefixed(kind string, names []string) []string {
+// slashed returns names of nodes as -o name prints them: node/node-3.
+func slashed(names []string) []string {
 	out := make([]string, 0, len(names))
 	for _, n := range names {
-		out = append(out, kind+"/"+n)
+		out = append(out, "node/"+n)
 	}
 	return out
 }

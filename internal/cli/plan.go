@@ -150,5 +150,5 @@ func drainable(p *guard.DrainPlan) []string {
 	if p.Refused() {
 		return nil
 	}
-	return prefixed("node", p.Nodes)
+	return slashed(p.Nodes)
 }

@@ -37,7 +37,7 @@ func auditText(v *auditView) string {
 	}
 	for _, f := range v.report.Findings {
 		b.WriteByte('\n')
-		writeLabelled(&b, "WARN", strings.Join(prefixed("node", ranges(f.Nodes)), ", ")+": "+f.Message)
+		writeLabelled(&b, "WARN", strings.Join(slashed(ranges(f.Nodes)), ", ")+": "+f.Message)
 		if f.Advice != "" {
 			writeVerb(&b, "fix", f.Advice)
 		}

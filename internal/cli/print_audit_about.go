@@ -21,7 +21,7 @@ func (v *auditView) about(s *guard.ServicePlan) string {
 	if drops(s) {
 		title += ": " + andMore(emptyNames(s)) + " drop what arrives (no reset, no 502, no log)"
 	}
-	b.WriteString(wrapped(title, "  ", width) + "\n")
+	b.WriteString(wrapped(title, "  ") + "\n")
 	var fixes []string
 	for _, f := range s.Findings {
 		if !f.Severity.AtLeast(guard.Warn) && !v.wide {
@@ -125,5 +125,5 @@ func ports(names []string) string {
 }
 
 func writeAudit(b *strings.Builder, verb, text string) {
-	fmt.Fprintf(b, "  %-7s%s\n", verb, wrapped(text, strings.Repeat(" ", 9), width))
+	fmt.Fprintf(b, "  %-7s%s\n", verb, wrapped(text, strings.Repeat(" ", 9)))
 }

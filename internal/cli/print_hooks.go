@@ -86,8 +86,13 @@ func hookDetail(v *hooksView) string {
 		policy = "Local: a node without an endpoint drops what arrives"
 	}
 	for _, f := range []struct{ name, text string }{
-		{"Why", h.Reason}, {"Evidence", h.Evidence}, {"Policy", policy}, {"Rotation", v.rotation(h)},
-		{"Removal", string(h.Removal)}, {"Proof", proof(h)}, {"Settle", h.Settle},
+		{"Why", h.Reason},
+		{"Evidence", h.Evidence},
+		{"Policy", policy},
+		{"Rotation", v.rotation(h)},
+		{"Removal", string(h.Removal)},
+		{"Proof", proof(h)},
+		{"Settle", h.Settle},
 	} {
 		if f.text != "" {
 			writeLabelled(&b, f.name, f.text)

@@ -49,7 +49,7 @@ func refusalText(v *planView) string {
 }
 
 func (v *planView) subject() string {
-	return strings.Join(prefixed("node", ranges(v.plan.Nodes)), ", ")
+	return strings.Join(slashed(ranges(v.plan.Nodes)), ", ")
 }
 
 // answer is the first line.

@@ -138,11 +138,10 @@ func flagText(g group, limit int) string {
 	if limit > 0 {
 		limit = 8
 	}
-	noun, rest, _ := strings.Cut(kind, " pod")
-	if strings.HasPrefix(kind, "pod") {
-		noun, rest = "pod", strings.TrimPrefix(kind, "pod")
-		return fmt.Sprintf("%s%s: %s", count(len(g.reasons), noun), rest, listed(names, limit))
+	if rest, ok := strings.CutPrefix(kind, "pod"); ok {
+		return fmt.Sprintf("%s%s: %s", count(len(g.reasons), "pod"), rest, listed(names, limit))
 	}
+	noun, _, _ := strings.Cut(kind, " pod")
 	return fmt.Sprintf("%s: %s", count(len(g.reasons), noun+" pod"), listed(names, limit))
 }
 
@@ -203,10 +202,10 @@ func codeWords(c guard.Code) string {
 
 func writeLabelled(b *strings.Builder, label, text string) {
 	indent := strings.Repeat(" ", labelWidth)
-	fmt.Fprintf(b, "%-*s%s\n", labelWidth, label, wrapped(text, indent, width))
+	fmt.Fprintf(b, "%-*s%s\n", labelWidth, label, wrapped(text, indent))
 }
 
 func writeVerb(b *strings.Builder, verb, text string) {
 	indent := strings.Repeat(" ", labelWidth+verbWidth)
-	fmt.Fprintf(b, "%*s%-*s%s\n", labelWidth, "", verbWidth, verb, wrapped(text, indent, width))
+	fmt.Fprintf(b, "%*s%-*s%s\n", labelWidth, "", verbWidth, verb, wrapped(text, indent))
 }

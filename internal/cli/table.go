@@ -43,15 +43,15 @@ func (t *table) String() string {
 	return b.String()
 }
 
-// wrapped breaks text at spaces so that no line is wider than columns, each line but the first behind indent.
-func wrapped(text, indent string, columns int) string {
+// wrapped breaks text at spaces so that no line is wider than width, each line but the first behind indent.
+func wrapped(text, indent string) string {
 	var b strings.Builder
 	used := utf8.RuneCountInString(indent)
 	for i, word := range strings.Fields(text) {
 		size := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:
-		case used+1+size > columns:
+		case used+1+size > width:
 			b.WriteString("\n" + indent)
 			used = utf8.RuneCountInString(indent)
 		default:

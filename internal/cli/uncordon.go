@@ -162,7 +162,7 @@ func (r *uncordonRun) finish(cmd *cobra.Command, nodes []string, restored []drai
 	if r.output.document() {
 		var names []string
 		if result.Outcome == drain.Done {
-			names = prefixed("node", nodes)
+			names = slashed(nodes)
 		}
 		if err := writeDocument(out, r.output, newRestoreReport(restored), names); err != nil {
 			return err

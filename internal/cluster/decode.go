@@ -3,13 +3,12 @@ package cluster
 import (
 	"bytes"
 	"context"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"strconv"
 	"strings"
-
-	stdjson "encoding/json"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"

@@ -2,12 +2,11 @@ package cluster
 
 import (
 	"bytes"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"unicode/utf8"
-
-	stdjson "encoding/json"
 
 	"sigs.k8s.io/yaml"
 )

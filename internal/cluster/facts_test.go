@@ -165,11 +165,13 @@ func TestPorts(t *testing.T) {
 		"an unnamed port":           {`{clusterIP: 10.96.0.1, ports: [{port: 8080}]}`, []string{slice4("a", "ports: [{name: '', port: 8080}]\n"+one)}, []guard.Port{{Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint}}}},
 		"no node":                   {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1]}]")}, []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Port: 8080, Ready: true, Serving: true}}}}},
 		"conditions": {
-			plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1], conditions: {ready: false, serving: true, terminating: true}}, {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}]")},
+			plain,
+			[]string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1], conditions: {ready: false, serving: true, terminating: true}}, {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}]")},
 			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Port: 8080, Serving: true, Terminating: true}, {Addr: a("10.0.0.2"), Port: 8080}}}},
 		},
 		"a pod behind it": {
-			plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, namespace: w, name: p, uid: U1}}, {addresses: [10.0.0.2], targetRef: {kind: Node, name: n1}}]")},
+			plain,
+			[]string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, namespace: w, name: p, uid: U1}}, {addresses: [10.0.0.2], targetRef: {kind: Node, name: n1}}]")},
 			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{
 				{Addr: a("10.0.0.1"), Port: 8080, Pod: "U1", PodKey: guard.Key{Namespace: "w", Name: "p"}, Ready: true, Serving: true}, {Addr: a("10.0.0.2"), Port: 8080, Ready: true, Serving: true},
 			}}},

@@ -156,7 +156,7 @@ func TestRotationIsAskedOnce(t *testing.T) {
 	m := unknown()
 	ix := read(t, world).Index(m, nil)
 	for range 3 {
-		for range ix.Services() { //nolint:revive // the facts are built by the iteration
+		for range ix.Services() {
 		}
 	}
 	slices.Sort(m.asked)
@@ -177,7 +177,7 @@ func TestLargeRotationsAreNotKept(t *testing.T) {
 	}
 	ix := read(t, world).Index(m, nil)
 	for range 2 {
-		for range ix.Services() { //nolint:revive // the facts are built by the iteration
+		for range ix.Services() {
 		}
 	}
 	if len(m.asked) != 1+2+2 {

@@ -20,7 +20,6 @@ const (
 // trimMeta drops what no rule reads from the metadata of an object and interns its labels.
 func trimMeta(m *metav1.ObjectMeta, in interner) {
 	m.ManagedFields = nil
-	m.SelfLink = ""
 	m.Namespace = in.of(m.Namespace)
 	m.Labels = in.labels(m.Labels)
 	for k, v := range m.Annotations {
@@ -36,7 +35,6 @@ func trimMeta(m *metav1.ObjectMeta, in interner) {
 // trimNode keeps metadata, spec, and the conditions and addresses of status.
 func trimNode(n *corev1.Node, in interner) *corev1.Node {
 	trimMeta(&n.ObjectMeta, in)
-	n.Spec.ConfigSource = nil
 	conditions := n.Status.Conditions
 	for i := range conditions {
 		conditions[i].Message = ""

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/pkg/guard"

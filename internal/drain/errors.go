@@ -86,7 +86,7 @@ func outcome(err error, begun, evicted bool) Outcome {
 	if err == nil {
 		return Done
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts are looked at one by one
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		worst := Done
 		for _, part := range joined.Unwrap() {
 			if o := outcome(part, begun, evicted); rank[o] > rank[worst] {

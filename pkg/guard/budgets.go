@@ -36,9 +36,9 @@ func judgeBudgets(ix Index, pods []PodPlan, f *Flags) []Finding {
 			byNamespace[p.Namespace] = budgets
 		}
 		answer := PredictEviction(pod, budgets)
-		switch {
-		case answer.Code == http.StatusCreated:
-		case answer.Code == http.StatusInternalServerError:
+		switch answer.Code {
+		case http.StatusCreated:
+		case http.StatusInternalServerError:
 			out = append(out, multipleBudgets(pod, budgets))
 		default:
 			key := Key{answer.Budget.Namespace, answer.Budget.Name}

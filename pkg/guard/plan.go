@@ -227,23 +227,24 @@ func (p *DrainPlan) conclude() {
 	p.Accepted = slices.Compact(p.Accepted)
 }
 
+// weights are the severities that worsen a verdict, with the word under which an acceptance is listed.
+var weights = map[Severity]struct {
+	word    string
+	verdict Verdict
+}{Block: {"unsafe", Unsafe}, SeverityUnproven: {"unproven", Unproven}}
+
 // settle worsens the plan's verdict by findings that stand, and notes those that were accepted.
 func (p *DrainPlan) settle(findings []Finding, subject string) {
 	for i := range findings {
 		f := &findings[i]
-		word, verdict := "", Safe
-		switch f.Severity {
-		case Block:
-			word, verdict = "unsafe", Unsafe
-		case SeverityUnproven:
-			word, verdict = "unproven", Unproven
-		default:
+		weighs, ok := weights[f.Severity]
+		if !ok {
 			continue
 		}
 		if !f.Accepted {
-			p.Verdict = p.Verdict.Worse(verdict)
+			p.Verdict = p.Verdict.Worse(weighs.verdict)
 			continue
 		}
-		p.Accepted = append(p.Accepted, word+" "+cmp.Or(subject, "pod/"+f.Pod))
+		p.Accepted = append(p.Accepted, weighs.word+" "+cmp.Or(subject, "pod/"+f.Pod))
 	}
 }

@@ -52,10 +52,10 @@ type paced struct{ scripted }
 func (p *paced) Pace(lbhooks.Target) (time.Duration, int) { return 10 * time.Second, 3 }
 
 var (
-	in        = lbhooks.Proof{Evidence: "still in"}
-	out       = lbhooks.Proof{Out: true, Evidence: "left", By: "n2"}
-	transient = errors.New("connection reset")
-	gone      = lbhooks.Unavailable("scripted", "no credentials", nil)
+	in           = lbhooks.Proof{Evidence: "still in"}
+	out          = lbhooks.Proof{Out: true, Evidence: "left", By: "n2"}
+	errTransient = errors.New("connection reset")
+	gone         = lbhooks.Unavailable("scripted", "no credentials", nil)
 )
 
 func waitTarget() lbhooks.Target {
@@ -79,12 +79,12 @@ func TestWait(t *testing.T) {
 		"out at once":                       {answers: []any{out}, calls: 1},
 		"out later":                         {answers: []any{in, in, out}, calls: 3, pending: 2, within: 750 * time.Millisecond},
 		"never out":                         {answers: []any{in}, opts: lbhooks.WaitOptions{Timeout: 5 * time.Second}, is: []error{lbhooks.ErrNotProven}, isNot: []error{lbhooks.ErrUnavailable, context.DeadlineExceeded}, within: 5 * time.Second, says: `scripted: node "n1" not proven out of rotation of e/gw after 5s: still in`},
-		"failures that pass":                {answers: []any{transient, transient, out}, calls: 3, pending: 2},
-		"failing for ever":                  {answers: []any{in, transient}, opts: lbhooks.WaitOptions{Timeout: 2 * time.Second}, is: []error{lbhooks.ErrNotProven, transient}, within: 2 * time.Second, says: "last try failed: connection reset"},
+		"failures that pass":                {answers: []any{errTransient, errTransient, out}, calls: 3, pending: 2},
+		"failing for ever":                  {answers: []any{in, errTransient}, opts: lbhooks.WaitOptions{Timeout: 2 * time.Second}, is: []error{lbhooks.ErrNotProven, errTransient}, within: 2 * time.Second, says: "last try failed: connection reset"},
 		"cannot work":                       {answers: []any{gone}, calls: 1, is: []error{lbhooks.ErrUnavailable}, isNot: []error{lbhooks.ErrNotProven}},
 		"loses its credentials":             {answers: []any{in, in, gone}, calls: 3, pending: 2, is: []error{lbhooks.ErrUnavailable}},
 		"stable":                            {answers: []any{in, out, out, out}, opts: lbhooks.WaitOptions{Stable: 3}, calls: 4, pending: 3},
-		"flaps, then stays":                 {answers: []any{out, in, out, transient, out, out}, opts: lbhooks.WaitOptions{Stable: 2}, calls: 6, pending: 5},
+		"flaps, then stays":                 {answers: []any{out, in, out, errTransient, out, out}, opts: lbhooks.WaitOptions{Stable: 2}, calls: 6, pending: 5},
 		"a hanging call ends by itself":     {answers: []any{time.Hour, out}, opts: lbhooks.WaitOptions{Call: time.Second}, calls: 2, pending: 1, within: 1300 * time.Millisecond},
 		"a hanging call ends at timeout":    {answers: []any{time.Hour}, opts: lbhooks.WaitOptions{Timeout: 3 * time.Second}, calls: 1, pending: 1, is: []error{lbhooks.ErrNotProven, context.DeadlineExceeded}, within: 3 * time.Second},
 		"the last try is at the timeout":    {answers: []any{in, in, out}, opts: lbhooks.WaitOptions{Timeout: time.Second, Poll: 600 * time.Millisecond, MaxPoll: time.Minute}, calls: 3, within: time.Second, pending: 2},
@@ -199,9 +199,9 @@ func TestReadFailed(t *testing.T) {
 		"not served":   apierrors.NewNotFound(resource, ""),
 		"throttled":    apierrors.NewTooManyRequests("later", 1),
 		"server down":  apierrors.NewServiceUnavailable("restarting"),
-		"internal":     apierrors.NewInternalError(transient),
+		"internal":     apierrors.NewInternalError(errTransient),
 		"timeout":      context.DeadlineExceeded,
-		"network":      transient,
+		"network":      errTransient,
 	} {
 		wrapped := lbhooks.ReadFailed("metallb-l2", "list", resource.String(), err)
 		got[name] = errors.Is(wrapped, lbhooks.ErrUnavailable)

@@ -20,13 +20,12 @@ import (
 	"github.com/safedrain/safedrain/test/customkinds"
 )
 
-// The size of the large cluster. Of its Services the first in every four are of type LoadBalancer and policy Local, the
-// second of type LoadBalancer and policy Cluster.
+// The size of the large cluster. Of its Services the first in every five are of type LoadBalancer and policy Local, the
+// second of type LoadBalancer and policy Cluster; the others are not reachable from outside.
 const (
 	largeNodes    = 5000
 	largeServices = 10_000
 	largeBudgets  = 8000
-	largeLocal    = largeServices / 4
 	writers       = 32
 )
 
@@ -102,8 +101,8 @@ func created[T metav1.Object](o T) T {
 }
 
 // isLocal and isEntry tell which Services a balancer fronts.
-func isLocal(i int) bool { return i%4 == 0 }
-func isEntry(i int) bool { return i%4 == 1 }
+func isLocal(i int) bool { return i%5 == 0 }
+func isEntry(i int) bool { return i%5 == 1 }
 
 // service writes one Service. The node ports of a cluster are too few for all: balancers here need none, and the rest is
 // not reachable from outside.

@@ -233,7 +233,7 @@ func fail(w http.ResponseWriter, code int, reason metav1.StatusReason, message s
 	w.WriteHeader(code)
 	write(w, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-		Message: message, Reason: reason, Code: int32(code),
+		Message: message, Reason: reason, Code: int32(code), //nolint:gosec // an HTTP status
 	})
 }
 

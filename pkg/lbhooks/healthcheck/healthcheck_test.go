@@ -67,7 +67,7 @@ func newProxies(t *testing.T) *proxies {
 		}
 		server := &http.Server{Handler: p.handler(node), ReadHeaderTimeout: time.Second}
 		p.doors[node] = l
-		go server.Serve(l) //nolint:errcheck // ends with Close
+		go server.Serve(l)
 		t.Cleanup(func() { server.Close() })
 		p.say(node, passing)
 	}
@@ -106,8 +106,10 @@ func (p *proxies) handler(node string) http.HandlerFunc {
 
 // target is the Service w/lb on a node. A short timeout keeps silence cheap.
 func (p *proxies) target(node string) lbhooks.Target {
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "w", Name: "lb",
-		Annotations: map[string]string{lbhooks.AnnotationHealthCheck: "interval=1s,unhealthy=3,timeout=1s"}}}
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "w", Name: "lb",
+		Annotations: map[string]string{lbhooks.AnnotationHealthCheck: "interval=1s,unhealthy=3,timeout=1s"},
+	}}
 	svc.Spec.Type = corev1.ServiceTypeLoadBalancer
 	svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	svc.Spec.HealthCheckNodePort = p.port

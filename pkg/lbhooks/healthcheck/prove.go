@@ -70,8 +70,10 @@ func (h *Hook) Prove(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, erro
 	}
 	hc := check(t)
 	settle := hc.Interval*time.Duration(hc.Unhealthy) + hc.Timeout
-	return lbhooks.Proof{Out: true, Settle: &settle,
-		Evidence: fmt.Sprintf("%s; a balancer that probes every %s drops the node after %d failures", o.Detail, hc.Interval, hc.Unhealthy)}, nil
+	return lbhooks.Proof{
+		Out: true, Settle: &settle,
+		Evidence: fmt.Sprintf("%s; a balancer that probes every %s drops the node after %d failures", o.Detail, hc.Interval, hc.Unhealthy),
+	}, nil
 }
 
 func baselineKey(t lbhooks.Target) string {

@@ -49,8 +49,10 @@ func advertisementOf(u *unstructured.Unstructured, pools []pool) (advertisement,
 	if !decodeSpec(u, &spec) {
 		return advertisement{}, false
 	}
-	ad := advertisement{name: u.GetName(), pools: map[string]bool{}, peers: spec.Peers,
-		allPools: len(spec.IPAddressPools) == 0 && len(spec.IPAddressPoolSelectors) == 0}
+	ad := advertisement{
+		name: u.GetName(), pools: map[string]bool{}, peers: spec.Peers,
+		allPools: len(spec.IPAddressPools) == 0 && len(spec.IPAddressPoolSelectors) == 0,
+	}
 	for _, name := range spec.IPAddressPools {
 		ad.pools[name] = true
 	}

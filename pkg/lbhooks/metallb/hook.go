@@ -87,15 +87,21 @@ func (h *Hook) Describe() lbhooks.Description {
 		d.Needs = append(d.Needs,
 			need("bgpadvertisements", "BGPAdvertisement", "which nodes may announce by BGP"),
 			need("servicebgpstatuses", "ServiceBGPStatus", "which nodes announce by BGP"),
-			optional(lbhooks.Need{Group: group, Version: "v1beta2", Resource: "bgppeers", Kind: "BGPPeer", Namespaced: true,
-				Why: "without it every node is taken to have a BGP session"}),
-			optional(lbhooks.Need{Group: frrGroup, Version: version, Resource: "frrnodestates", Kind: "FRRNodeState",
-				Verbs: []string{"get", "list"}, Why: "without it nothing shows what FRR runs: settle 5s instead of 2s"}),
+			optional(lbhooks.Need{
+				Group: group, Version: "v1beta2", Resource: "bgppeers", Kind: "BGPPeer", Namespaced: true,
+				Why: "without it every node is taken to have a BGP session",
+			}),
+			optional(lbhooks.Need{
+				Group: frrGroup, Version: version, Resource: "frrnodestates", Kind: "FRRNodeState",
+				Verbs: []string{"get", "list"}, Why: "without it nothing shows what FRR runs: settle 5s instead of 2s",
+			}),
 		)
 	}
 	for _, labels := range []string{"app=metallb,component=speaker", "app.kubernetes.io/name=metallb,app.kubernetes.io/component=speaker"} {
-		d.Needs = append(d.Needs, optional(lbhooks.Need{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Labels: labels,
-			Verbs: []string{"get", "list"}, Why: "without it every node is taken to run a speaker"}))
+		d.Needs = append(d.Needs, optional(lbhooks.Need{
+			Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Labels: labels,
+			Verbs: []string{"get", "list"}, Why: "without it every node is taken to run a speaker",
+		}))
 	}
 	return d
 }

@@ -148,13 +148,19 @@ func TestSeats(t *testing.T) {
 	}{
 		"l2, the status names the node": {custom: []string{poolYAML, l2YAML, l2On("n1")}, hook: metallb.L2, seats: "Y+ N+ N+"},
 		"l2, two statuses for a moment": {custom: []string{poolYAML, l2YAML, l2On("n1"), l2On("n2")}, hook: metallb.L2, seats: "Y+ Y+ N+"},
-		"l2, status not filled, its label counts": {custom: []string{poolYAML, l2YAML,
-			`{apiVersion: metallb.io/v1beta1, kind: ServiceL2Status, metadata: {name: s, labels: {metallb.io/node: n2, metallb.io/service-name: gw, metallb.io/service-namespace: e}}}`},
-			hook: metallb.L2, seats: "N+ Y+ N+"},
+		"l2, status not filled, its label counts": {
+			custom: []string{
+				poolYAML, l2YAML,
+				`{apiVersion: metallb.io/v1beta1, kind: ServiceL2Status, metadata: {name: s, labels: {metallb.io/node: n2, metallb.io/service-name: gw, metallb.io/service-namespace: e}}}`,
+			},
+			hook: metallb.L2, seats: "N+ Y+ N+",
+		},
 		"l2, no status of this kind at all: the election": {custom: []string{poolYAML, l2YAML}, on: []string{"n1", "n2"}, hook: metallb.L2, seats: "N+ Y+ N+"},
 		"l2, election among nodes with an endpoint only":  {custom: []string{poolYAML, l2YAML}, on: []string{"n1"}, hook: metallb.L2, seats: "Y+ N+ N+"},
-		"l2, statuses of others only: nobody announces it": {custom: []string{poolYAML, l2YAML, statusYAML("ServiceL2Status", "other", "n1")},
-			on: []string{"n1"}, hook: metallb.L2, seats: "N+ N+ N+"},
+		"l2, statuses of others only: nobody announces it": {
+			custom: []string{poolYAML, l2YAML, statusYAML("ServiceL2Status", "other", "n1")},
+			on:     []string{"n1"}, hook: metallb.L2, seats: "N+ N+ N+",
+		},
 		"bgp, every node named":                    {custom: []string{poolYAML, bgpYAML, peerYAML, bgpOn("n1"), bgpOn("n3")}, hook: metallb.BGP, seats: "Y+ N+ Y+"},
 		"bgp, what FRR runs counts too":            {custom: []string{poolYAML, bgpYAML, peerYAML, bgpOn("n1"), frrYAML("n2", "  network 192.0.2.10/32\n")}, hook: metallb.BGP, seats: "Y+ Y+ N+"},
 		"bgp, an aggregate brings it too":          {custom: []string{poolYAML, bgpYAML, peerYAML, bgpOn("n1"), frrYAML("n2", "  network 192.0.2.0/24\n")}, hook: metallb.BGP, seats: "Y+ Y+ N+"},
@@ -184,11 +190,13 @@ func TestSeats(t *testing.T) {
 		"advertisement of every pool":  {custom: []string{poolYAML, selecting("L2Advertisement", ""), l2On("n1")}, hook: metallb.L2, seats: "Y+ N+ N+"},
 		"advertisement of other pools": {custom: []string{poolYAML, selecting("L2Advertisement", "ipAddressPools: [other]")}, on: []string{"n1"}, hook: metallb.L2, seats: "N N N"},
 		"service selectors, v0.16":     {custom: []string{poolYAML, selecting("L2Advertisement", "serviceSelectors: [{matchLabels: {app: x}}]")}, on: []string{"n1"}, hook: metallb.L2, seats: "N N N"},
-		"shared address and service selectors": {svc: gw(func(s *corev1.Service) {
-			s.Labels = map[string]string{"app": "x"}
-			s.Annotations["metallb.io/allow-shared-ip"] = "k"
-		}),
-			custom: []string{poolYAML, selecting("L2Advertisement", "serviceSelectors: [{matchLabels: {app: x}}]")}, on: []string{"n1"}, hook: metallb.L2, seats: "N N N"},
+		"shared address and service selectors": {
+			svc: gw(func(s *corev1.Service) {
+				s.Labels = map[string]string{"app": "x"}
+				s.Annotations["metallb.io/allow-shared-ip"] = "k"
+			}),
+			custom: []string{poolYAML, selecting("L2Advertisement", "serviceSelectors: [{matchLabels: {app: x}}]")}, on: []string{"n1"}, hook: metallb.L2, seats: "N N N",
+		},
 		"a bad selector selects nothing":           {custom: []string{poolYAML, l2YAML, selecting("L2Advertisement", "nodeSelectors: [{matchExpressions: [{key: a, operator: Of}]}]"), l2On("n1")}, hook: metallb.L2, seats: "Y+ N+ N+"},
 		"annotation only, nothing else at hand":    {hook: metallb.L2, seats: "?+ ?+ ?+"},
 		"statuses only, no advertisement at hand":  {custom: []string{l2On("n2")}, hook: metallb.L2, seats: "N+ Y+ N+"},

@@ -46,8 +46,10 @@ func newAgents(objects lbhooks.Objects) *agents {
 func (a *agents) match(svc *corev1.Service) (lbhooks.Rotation, bool) {
 	running, ours := a.running[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}]
 	addresses := lbhooks.Addresses(svc)
-	r := lbhooks.Rotation{Hook: Name, Removal: lbhooks.RemovalNone, Follows: true, Seats: map[string]lbhooks.Seat{},
-		Evidence: "status.loadBalancer lists the nodes' addresses; the exclude label is not read"}
+	r := lbhooks.Rotation{
+		Hook: Name, Removal: lbhooks.RemovalNone, Follows: true, Seats: map[string]lbhooks.Seat{},
+		Evidence: "status.loadBalancer lists the nodes' addresses; the exclude label is not read",
+	}
 	switch {
 	case ours:
 		r.Reason = "svclb pods run for the Service"
