@@ -136,6 +136,18 @@ func TestServesWhileTerminating(t *testing.T) {
 	env.Gone("web", pod.UID)
 }
 
+// TestSameNameAgain: a pod that is deleted at once and made anew under its name is a new pod to kwok.
+func TestSameNameAgain(t *testing.T) {
+	env := cluster.Env(t)
+	nodes := env.Nodes(2)
+	for i := range 40 {
+		pod := env.Pod("again", nodes[i%2])
+		if err := env.Client.CoreV1().Pods(env.Namespace).Delete(t.Context(), pod.Name, *metav1.NewDeleteOptions(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestFinalizer shows that a finalizer holds a pod that has otherwise ended, and that its removal ends it.
 func TestFinalizer(t *testing.T) {
 	env := cluster.Env(t)
