@@ -6,11 +6,11 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 CLI     := github.com/safedrain/safedrain/internal/cli
 LDFLAGS := -s -w -X $(CLI).Version=$(VERSION)
 
-# The race detector needs cgo and a C compiler.
-RACE := $(shell test "$$(go env CGO_ENABLED)" = 1 && command -v $$(go env CC) >/dev/null && echo -race)
+# With the same flags everywhere, tests, vet and the control plane share what the Go tool compiles: an empty cache is filled
+# once.
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 
-# The tests on the control plane share compiled packages with the control plane itself, which is built with -trimpath.
-TEST_FLAGS   ?= -trimpath
+TEST_FLAGS   ?=
 TEST_TIMEOUT ?= 25m
 BENCH        ?= .
 BENCH_FLAGS  ?= -benchtime 1x -timeout 60m
@@ -23,32 +23,35 @@ README_CHECK ?= go run ./internal/cmd/readme -check
 LINT := $(CURDIR)/.cache/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-fast controlplane lint verify cluster cluster-down bench fuzz
+.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down bench fuzz
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s%s\n", $$1, $$2}'
 
 build: ## build bin/safedrain
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/safedrain ./cmd/safedrain
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/safedrain ./cmd/safedrain
 
 test-fast: ## run the tests that need no cluster
-	go test $(RACE) ./...
+	go test $(TEST_FLAGS) ./...
+
+test-race: ## run the tests that need no cluster under the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race -short ./...
 
 test: test-fast controlplane ## run every test; the real control plane they need is built on first use
 	cd test && go test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 controlplane: ## build the control plane for tests into the cache, if it is not there
 	@echo "control plane: built on first use, about 15 minutes on two cores; then cached (SAFEDRAIN_TEST_BIN names ready binaries)"
-	cd test && go run $(TEST_FLAGS) ./cmd/cluster build
+	cd test && go run ./cmd/cluster build
 
 cluster: controlplane ## start a control plane that stays, with fake nodes and the example, and print its kubeconfig
-	cd test && go run $(TEST_FLAGS) ./cmd/cluster up $(if $(EXAMPLE),-example $(abspath $(EXAMPLE)))
+	cd test && go run ./cmd/cluster up $(if $(EXAMPLE),-example $(abspath $(EXAMPLE)))
 
 cluster-down: ## end what `make cluster` started
-	cd test && go run $(TEST_FLAGS) ./cmd/cluster down
+	cd test && go run ./cmd/cluster down
 
 bench: build controlplane ## run the benchmarks on the real control plane
-	cd test && go test $(TEST_FLAGS) -run '^$$' -bench '$(BENCH)' $(BENCH_FLAGS) ./bench/...
+	cd test && go test -run '^$$' -bench '$(BENCH)' $(BENCH_FLAGS) ./bench/...
 
 fuzz: ## run every fuzz target for FUZZTIME each
 	@go list -f '{{if .TestGoFiles}}{{.ImportPath}}{{end}}{{if .XTestGoFiles}} {{.ImportPath}}{{end}}' ./... | tr ' ' '\n' | sort -u | while read -r pkg; do \
@@ -63,7 +66,7 @@ $(LINT):
 
 lint: $(LINT) ## run golangci-lint on both modules
 	$(LINT) run ./...
-	cd test && GOFLAGS="$$(go env GOFLAGS) $(TEST_FLAGS)" $(LINT) run --config ../.golangci.yml ./...
+	cd test && $(LINT) run --config ../.golangci.yml ./...
 
 verify: ## check formatting, module files, go vet and the generated parts of the README
 	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
@@ -71,5 +74,5 @@ verify: ## check formatting, module files, go vet and the generated parts of the
 	go mod tidy -diff
 	cd test && go mod tidy -diff
 	go vet ./...
-	cd test && go vet $(TEST_FLAGS) ./...
+	cd test && go vet ./...
 	$(README_CHECK)

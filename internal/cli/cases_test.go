@@ -15,7 +15,7 @@ import (
 func binary(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "safedrain")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/safedrain/safedrain/cmd/safedrain").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "github.com/safedrain/safedrain/cmd/safedrain").CombinedOutput()
 	if err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

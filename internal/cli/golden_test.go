@@ -176,6 +176,7 @@ func TestReportText(t *testing.T) {
 	}}
 	state := drain.NodeState{
 		Name: "node-3", Cordoned: true, Labelled: true, Claimed: true, OutOf: []string{"metallb-l2"}, PodsTotal: 10, PodsGone: 6,
+		Covered: map[guard.Key]int{{Namespace: "mq", Name: "broker"}: 1, {Namespace: "ingress", Name: "edge"}: 3},
 		Remaining: []guard.PodPlan{
 			{Namespace: "ingress", Name: "edge-5f7c-abc"}, {Namespace: "pay", Name: "api-x", Waiting: true}, {Namespace: "pay", Name: "api-y", Waiting: true},
 		},

@@ -81,7 +81,7 @@ func (v *planView) pods() string {
 	if len(v.plan.Pods) == 0 {
 		return "none"
 	}
-	once, deleted, held, waiting := 0, 0, 0, 0
+	once, deleted, held, budget, waiting := 0, 0, 0, 0, 0
 	after, stay := map[string]int{}, map[string]int{}
 	for i := range v.plan.Pods {
 		p := &v.plan.Pods[i]
@@ -94,6 +94,8 @@ func (v *planView) pods() string {
 			stay[stays(p.Reason)]++
 		case p.Action == guard.ActionDelete:
 			deleted++
+		case p.Held:
+			budget++
 		case len(p.After) > 0:
 			after[strings.Join(p.After, " and ")]++
 		default:
@@ -110,6 +112,7 @@ func (v *planView) pods() string {
 	for _, svc := range slices.Sorted(keys(after)) {
 		say(after[svc], "after "+svc)
 	}
+	say(budget, "when a budget allows")
 	say(deleted, "deleted, budgets bypassed")
 	say(held, "held by the above")
 	say(waiting, "already terminating, waited for")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -55,12 +56,28 @@ func (v *reportView) done() string {
 			writeField(&b, "Note", words)
 		}
 	}
+	if words := v.covered(); words != "" {
+		writeField(&b, "Covered", words)
+	}
 	back := v.claimed()
 	if len(back) > 0 {
 		only := v.typed.only("context", "kubeconfig", "cluster", "user", "server")
 		writeField(&b, "Back", only.command("uncordon", back...)+"   (kubectl uncordon leaves it out of the load balancers)")
 	}
 	return b.String()
+}
+
+// covered names the Services that were served from the nodes and how many endpoints each has elsewhere now.
+func (v *reportView) covered() string {
+	left := map[guard.Key]int{}
+	for i := range v.result.Nodes {
+		maps.Copy(left, v.result.Nodes[i].Covered) // a later node was verified later
+	}
+	var words []string
+	for _, key := range slices.SortedFunc(maps.Keys(left), guard.Key.Compare) {
+		words = append(words, key.String()+" "+count(left[key], "endpoint"))
+	}
+	return listed(words, 6)
 }
 
 // claimed are the nodes that only uncordon gives back in full.

@@ -58,6 +58,9 @@ func keys(plan *guard.DrainPlan, code guard.Code) []string {
 // TestLargeCluster judges drains of a cluster of 5,000 nodes and 10,000 Services whose right answers follow from how it
 // is generated.
 func TestLargeCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("too much for the race detector")
+	}
 	s, err := cluster.FromObjects(clustertest.Large(5000, 10_000, 10).Objects()...)
 	if err != nil {
 		t.Fatal(err)

@@ -34,8 +34,8 @@ type apiServer struct {
 	ends func(*corev1.Pod) time.Duration
 	// answer, if it returns an error, is the answer to an eviction or deletion.
 	answer func(p *corev1.Pod, try int) error
-	// removed is called, unlocked, when a pod has gone.
-	removed func(*corev1.Pod)
+	// removed is called, locked, when a pod has gone; the pod it returns, if any, is there at the same instant.
+	removed func(*corev1.Pod) *corev1.Pod
 	// before is called, unlocked, before each request is carried out; an error fails it as a broken connection.
 	before func(call) error
 	// deny fails requests with 403.
@@ -100,6 +100,10 @@ func podName(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 func (s *apiServer) addPod(p *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.addPodLocked(p)
+}
+
+func (s *apiServer) addPodLocked(p *corev1.Pod) {
 	p.ResourceVersion = s.next()
 	s.pods[podName(p)] = p
 	s.notify("ADDED", p)
@@ -165,17 +169,18 @@ func (s *apiServer) terminate(p *corev1.Pod) {
 
 func (s *apiServer) finish(p *corev1.Pod) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if now := s.pods[podName(p)]; now == nil || now.UID != p.UID {
-		s.mu.Unlock()
 		return
 	}
 	delete(s.pods, podName(p))
 	p = p.DeepCopy()
 	p.ResourceVersion = s.next()
 	s.notify("DELETED", p)
-	removed := s.removed
-	s.mu.Unlock()
-	if removed != nil {
-		removed(p)
+	if s.removed == nil {
+		return
+	}
+	if next := s.removed(p); next != nil {
+		s.addPodLocked(next)
 	}
 }

@@ -75,8 +75,9 @@ func countLeft(ix view, d *run, keys []guard.Key) map[guard.Key]int {
 	return left
 }
 
-// covered fails when one of the Services that had endpoints elsewhere when the drain was judged has none now.
-func (n *nodeRun) covered(ctx context.Context, keys ...guard.Key) error {
+// covered fails when one of the Services that had endpoints elsewhere when the drain was judged has none now. It returns
+// how many each has left.
+func (n *nodeRun) covered(ctx context.Context, keys ...guard.Key) (map[guard.Key]int, error) {
 	plan, _ := n.current()
 	had := map[guard.Key]bool{}
 	for i := range plan.Services {
@@ -88,7 +89,7 @@ func (n *nodeRun) covered(ctx context.Context, keys ...guard.Key) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("look at the other nodes of %s: %w", keyNames(keys), err)
+		return nil, fmt.Errorf("look at the other nodes of %s: %w", keyNames(keys), err)
 	}
 	var lost []string
 	for key, count := range left {
@@ -97,10 +98,10 @@ func (n *nodeRun) covered(ctx context.Context, keys ...guard.Key) error {
 		}
 	}
 	if len(lost) == 0 {
-		return nil
+		return left, nil
 	}
 	slices.Sort(lost)
-	return &OtherLoses{Node: n.name, Services: lost}
+	return left, &OtherLoses{Node: n.name, Services: lost}
 }
 
 func keyNames(keys []guard.Key) string {

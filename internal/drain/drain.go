@@ -65,13 +65,16 @@ const (
 
 // NodeState is what stands on a node when a run ends, for the last lines of its output.
 type NodeState struct {
-	Name      string
-	Deleted   bool
-	Cordoned  bool
-	Labelled  bool
-	Claimed   bool
-	OutOf     []string // hooks the node is proven out of
-	PodsTotal int      // that were to go
+	Name     string
+	Deleted  bool
+	Cordoned bool
+	Labelled bool
+	Claimed  bool
+	OutOf    []string // hooks the node is proven out of
+	// Covered are the endpoints that were left elsewhere, at the end, of each Service that was served from the node; nil
+	// when the run did not come that far.
+	Covered   map[guard.Key]int
+	PodsTotal int // that were to go
 	PodsGone  int
 	Remaining []guard.PodPlan // that were to go and are still there
 	Blocked   []Blocked       // why pods are still there, grouped

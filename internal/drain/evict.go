@@ -146,7 +146,7 @@ func (q *queue) freeSerial(ctx context.Context, p *podState) {
 // between looks at a Service between two of its pods: covered elsewhere, and where replacements are waited for, one more
 // endpoint there than when the last pod went, or as many as there are to be in the end.
 func (n *nodeRun) between(ctx context.Context, key guard.Key) error {
-	if err := n.covered(ctx, key); err != nil || !n.opts.WaitReplacements {
+	if _, err := n.covered(ctx, key); err != nil || !n.opts.WaitReplacements {
 		return err
 	}
 	want := n.gonePods(key)

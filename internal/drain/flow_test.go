@@ -143,14 +143,14 @@ func TestPodsThatComeBack(t *testing.T) {
 				w := newWorld("n1", "n2")
 				w.pod("p", "n1", "app")
 				back := 0
-				w.api.removed = func(p *corev1.Pod) {
+				w.api.removed = func(p *corev1.Pod) *corev1.Pod {
 					if back++; back > tc.times {
-						return
+						return nil
 					}
 					q := p.DeepCopy()
 					q.UID, q.DeletionTimestamp = types.UID(fmt.Sprintf("again-%d", back)), nil
 					q.Spec.Tolerations = []corev1.Toleration{{Key: "node.kubernetes.io/unschedulable", Operator: corev1.TolerationOpExists}}
-					w.api.addPod(q)
+					return q
 				}
 				res := w.runner(t, "r1").Drain(t.Context(), options("n1"))
 				if res.Outcome != tc.want || len(w.api.calls("evict")) != tc.calls {
@@ -169,10 +169,10 @@ func TestPodWithoutNodeIsNotOnTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("n1", "n2")
 		w.pod("web-0", "n1", "app")
-		w.api.removed = func(p *corev1.Pod) {
+		w.api.removed = func(p *corev1.Pod) *corev1.Pod {
 			q := p.DeepCopy()
 			q.UID, q.DeletionTimestamp, q.Spec.NodeName, q.Status = "B", nil, "", corev1.PodStatus{Phase: corev1.PodPending}
-			w.api.addPod(q)
+			return q
 		}
 		res := w.runner(t, "r1").Drain(t.Context(), options("n1"))
 		if res.Outcome != Done || len(w.api.calls("evict")) != 1 {

@@ -39,6 +39,7 @@ type nodeRun struct {
 	pods     map[types.UID]*podState  // every pod that was to go, over all passes
 	evicted  int
 	coverage map[guard.Key]int // endpoints that must be back before the next node, by Service
+	verified map[guard.Key]int // endpoints left elsewhere when the node was verified, by Service; guarded by mu
 }
 
 func newNodeRun(d *run, h *claim.Held) *nodeRun {

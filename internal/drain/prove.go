@@ -41,7 +41,7 @@ func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
 		return err
 	}
 	if !dep.entry {
-		if err := n.covered(ctx, dep.key); err != nil {
+		if _, err := n.covered(ctx, dep.key); err != nil {
 			return err
 		}
 	}

@@ -43,9 +43,13 @@ func (n *nodeRun) lookAgain(ctx context.Context) (*guard.DrainPlan, error) {
 	}
 	plan, _ := n.current()
 	if keys := n.localServices(plan); len(keys) > 0 {
-		if err := n.covered(ctx, keys...); err != nil {
+		left, err := n.covered(ctx, keys...)
+		if err != nil {
 			return nil, err
 		}
+		n.mu.Lock()
+		n.verified = left
+		n.mu.Unlock()
 	}
 	if !slices.ContainsFunc(pods, n.unexpected) {
 		return nil, nil // that the node is as it was left is checked by the patch that ends its drain

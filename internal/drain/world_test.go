@@ -80,7 +80,7 @@ func (w *world) pod(name, node, app string) *corev1.Pod {
 // replace makes every pod that goes come back under a new name on the next of these nodes, Ready after some time.
 func (w *world) replace(after time.Duration, on ...string) {
 	i := 0
-	w.api.removed = func(p *corev1.Pod) {
+	w.api.removed = func(p *corev1.Pod) *corev1.Pod {
 		w.mu.Lock()
 		i++
 		n := i
@@ -88,6 +88,7 @@ func (w *world) replace(after time.Duration, on ...string) {
 		time.AfterFunc(after, func() {
 			w.pod(fmt.Sprintf("%s-new%d", p.Labels["app"], n), on[n%len(on)], p.Labels["app"])
 		})
+		return nil
 	}
 }
 

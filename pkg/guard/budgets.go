@@ -19,7 +19,7 @@ const AnnotationBudget = "safedrain.dev/budget"
 var builtinGroups = []string{"", "apps", "batch", "policy", "autoscaling"}
 
 // judgeBudgets says what the budgets would answer to the evictions of a plan: one finding a budget, or a pod where
-// two budgets stand on it.
+// two budgets stand on it. Pods that are not allowed to go now become Held.
 func judgeBudgets(ix Index, pods []PodPlan, f *Flags) []Finding {
 	byNamespace := map[string][]*policyv1.PodDisruptionBudget{}
 	byBudget := map[Key]*Finding{}
@@ -39,8 +39,10 @@ func judgeBudgets(ix Index, pods []PodPlan, f *Flags) []Finding {
 		switch answer.Code {
 		case http.StatusCreated:
 		case http.StatusInternalServerError:
+			p.Held = true
 			out = append(out, multipleBudgets(pod, budgets))
 		default:
+			p.Held = true
 			key := Key{answer.Budget.Namespace, answer.Budget.Name}
 			finding := byBudget[key]
 			if finding == nil {

@@ -80,6 +80,7 @@ type NodeRow struct {
 	Ports      []string   `json:"ports,omitempty"`     // "name/protocol", where only some ports are affected
 	Families   []string   `json:"families,omitempty"`  // where only one of two families is
 	Endpoints  int        `json:"endpoints,omitempty"` // Ready ones on the node, in the audit
+	Probe      *NodeProbe `json:"probe,omitempty"`     // only where the audit probed
 }
 
 // ServicePlan is the judgement of one Local Service.
@@ -93,6 +94,7 @@ type ServicePlan struct {
 	Nodes     []NodeRow `json:"nodes"`
 	Findings  []Finding `json:"findings"`
 	NodePorts []int32   `json:"nodePorts,omitempty"`
+	Hold      *HoldPlan `json:"hold,omitempty"` // how its pods are held, where that is the means of removal
 }
 
 // Key returns the Service's key.
@@ -133,8 +135,10 @@ type PodPlan struct {
 	After     []string  `json:"after,omitempty"` // Services, namespace/name, whose withdrawal it waits for
 	Reason    string    `json:"reason,omitempty"`
 	// Waiting says that the pod is already terminating: it is not evicted, but waited for.
-	Waiting bool          `json:"-"`
-	Grace   time.Duration `json:"-"`
+	Waiting bool `json:"-"`
+	// Held says that a budget does not allow the eviction now.
+	Held  bool          `json:"-"`
+	Grace time.Duration `json:"-"`
 }
 
 // Key returns the pod's key.
@@ -163,6 +167,7 @@ type CoverageReport struct {
 	Services   []ServicePlan `json:"services"`
 	Findings   []Finding     `json:"findings"`
 	Skipped    Skipped       `json:"skipped"`
+	Probe      *ProbeSummary `json:"probe,omitempty"` // only where the audit probed
 }
 
 // Skipped counts what an audit did not look at, with the reason as the field's name.
@@ -192,6 +197,8 @@ type Flags struct {
 	AcceptUnproven     []string      // "namespace/name", globs of it, or "all"
 	ForceUnsafe        []string      // "service/ns/name", "pod/ns/name", "ns/name" of a Service, or "all"
 	WaitBudget         []string      // "namespace/name" or "all"
+	Hold               []string      // Services whose pods may be held: "namespace/name" or "all"
+	Together           bool          // the nodes are drained side by side
 	GracePeriod        time.Duration // negative: each pod's own
 }
 

@@ -61,7 +61,6 @@ func program(ctx context.Context) (string, error) {
 	path := filepath.Join(workDir, "safedrain")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/safedrain")
 	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build safedrain: %w\n%s", err, out)
 	}

@@ -75,7 +75,6 @@ func buildBinary(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "safedrain")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/safedrain")
 	cmd.Dir = filepath.Join("..", "..") // its own module: the versions that are shipped
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build safedrain: %w\n%s", err, out)
 	}
