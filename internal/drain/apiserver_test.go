@@ -89,6 +89,21 @@ func (s *apiServer) setNode(name string, change func(*corev1.Node)) {
 	s.commitNode(n)
 }
 
+// deleteNode deletes a node and, as the garbage collector of pods does, what ran on it.
+func (s *apiServer) deleteNode(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.nodes, name)
+	s.next()
+	s.history[s.rv] = maps.Clone(s.nodes)
+	for key, p := range s.pods {
+		if p.Spec.NodeName == name {
+			delete(s.pods, key)
+			s.notify("DELETED", p)
+		}
+	}
+}
+
 func (s *apiServer) node(name string) *corev1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()

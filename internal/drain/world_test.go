@@ -186,7 +186,8 @@ func (h *fakeHook) Withdraw(_ context.Context, t lbhooks.Target) error {
 }
 
 func (h *fakeHook) Prove(_ context.Context, t lbhooks.Target) (lbhooks.Proof, error) {
-	asked := h.w.api.node(t.Node.Name).Labels[lbhooks.ExcludeLabel] == "true"
+	node := h.w.api.node(t.Node.Name)
+	asked := node == nil || node.Labels[lbhooks.ExcludeLabel] == "true" // a balancer does not send to a node that is gone
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.removal == lbhooks.RemovalHook {
