@@ -18,6 +18,8 @@ type auditRun struct {
 	source SourceFlags
 	output format
 	failOn string
+	probes probeFlags
+	hooks  HookFlags
 }
 
 // Values of --fail-on.
@@ -33,6 +35,7 @@ func (a *app) auditCommand() *cobra.Command {
 		Short: "Show the coverage of every Local Service: blackholes now, and settings that make them",
 		Long: "Show the coverage of every Local Service, or of one, as it is now: which nodes get its traffic and have no endpoint,\n" +
 			"and which settings of placement make such nodes. -n narrows it to a namespace.\n" +
+			"With --probe it connects from here to the nodes, and shows what they answer beside what the rules say.\n" +
 			"Exit 0, or 3 with --fail-on when a finding of that severity stands.",
 		Example: "  " + a.name + " audit\n  " + a.name + " audit ingress/edge -o wide\n  " + a.name + " audit -f dump.yaml --fail-on=warn",
 		Args:    atMost(1),
@@ -40,7 +43,9 @@ func (a *app) auditCommand() *cobra.Command {
 	}
 	r.source.bind(cmd.Flags())
 	cmd.Flags().VarP(&r.output, "output", "o", "Output format: json, yaml, wide or name.")
+	r.hooks.bind(cmd.Flags())
 	cmd.Flags().StringVar(&r.failOn, "fail-on", "", "Exit 3 when a finding of this severity or a graver one stands: warn or block.")
+	r.probes.bind(cmd.Flags())
 	return cmd
 }
 
@@ -52,6 +57,9 @@ func (r *auditRun) run(cmd *cobra.Command, args []string) error {
 	}
 	if r.failOn != "" && r.failOn != failOnWarn && r.failOn != failOnBlock {
 		return usagef("--fail-on=%s: want warn or block", r.failOn)
+	}
+	if err := r.probes.check(cmd.Flags(), &r.source); err != nil {
+		return err
 	}
 	filter, err := r.filter(args)
 	if err != nil {
@@ -98,7 +106,11 @@ func serviceArg(arg, namespace string) (guard.Key, error) {
 }
 
 func (r *auditRun) judge(ctx context.Context, filter guard.AuditFilter) (*guard.CoverageReport, *auditView, error) {
-	w, err := r.app.load(ctx, &r.source, nil, cluster.Scope{Workloads: true})
+	chosen, err := r.hooks.choose(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := r.app.load(ctx, &r.source, chosen, cluster.Scope{Workloads: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,6 +122,11 @@ func (r *auditRun) judge(ctx context.Context, filter guard.AuditFilter) (*guard.
 		key := guard.Key(filter)
 		if _, ok := w.snap.RawService(key); !ok {
 			return nil, nil, notFoundService(key)
+		}
+	}
+	if r.probes.on {
+		if err := r.probe(ctx, w, ix, &report); err != nil {
+			return nil, nil, err
 		}
 	}
 	view := &auditView{report: &report, wide: r.output == formatWide, tainted: map[string]bool{}, filter: filter}

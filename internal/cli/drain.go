@@ -54,7 +54,7 @@ func (r *drainRun) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	hooks, err := r.flags.hooks()
+	hooks, err := r.flags.chosen()
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *drainRun) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	e.pageSize = r.flags.pageSize()
+	e.pageSize, e.hold = r.flags.pageSize(), options.Flags.Hold
 	result := r.app.withProgress(options.DryRun, r.output.document(), func(p progress) *drain.Result {
 		return e.runner(p).Drain(ctx, options)
 	})
@@ -83,20 +83,25 @@ type engine struct {
 	app     *app
 	clients *cluster.Clients
 	hooks   drain.Hooks
-	// pageSize is as in cluster.Scope.
+	// pageSize and hold are as in cluster.Scope.
 	pageSize int64
+	hold     []string
 }
 
-func (a *app) newEngine(chosenHooks map[string]string) (*engine, error) {
+func (a *app) newEngine(chosen choice) (*engine, error) {
 	c, err := a.kube.clients()
 	if err != nil {
 		return nil, err
 	}
-	return &engine{app: a, clients: c, hooks: newHooks(c, chosenHooks)}, nil
+	return &engine{app: a, clients: c, hooks: newHooks(c, chosen)}, nil
 }
 
 func (e *engine) load(ctx context.Context, nodes []string) (*cluster.Snapshot, error) {
-	return cluster.Load(ctx, e.clients, e.hooks.Descriptions(), cluster.Scope{Nodes: nodes, PageSize: e.pageSize})
+	snap, err := cluster.Load(ctx, e.clients, e.hooks.Descriptions(), cluster.Scope{Nodes: nodes, PageSize: e.pageSize, Hold: e.hold})
+	if err == nil {
+		(&world{snap, e.hooks}).check(ctx, nodes)
+	}
+	return snap, err
 }
 
 func (e *engine) runner(p progress) *drain.Runner {

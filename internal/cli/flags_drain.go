@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/safedrain/safedrain/internal/drain"
-	"github.com/safedrain/safedrain/internal/hookset"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -33,6 +32,7 @@ type DrainFlags struct {
 
 	AcceptUnproven    []string
 	ForceUnsafe       []string
+	Hold              []string
 	Hooks             []string
 	HookTimeout       time.Duration
 	Parallel          bool
@@ -43,6 +43,8 @@ type DrainFlags struct {
 	TakeOver          bool
 	WaitBudget        []string
 	WaitReplacements  bool
+
+	HookFlags
 }
 
 // defaultDrainFlags is the one place where the defaults stand.
@@ -74,6 +76,8 @@ func (f *DrainFlags) bind(fs *pflag.FlagSet) {
 
 	fs.StringSliceVar(&f.AcceptUnproven, "accept-unproven", nil, "Services (namespace/name, a glob of it, or all) that may be drained without proof that the node left rotation: withdraw, settle, evict.")
 	fs.StringSliceVar(&f.ForceUnsafe, "force-unsafe", nil, "What may break: service/namespace/name, pod/namespace/name, or all. Budgets are never forced.")
+	fs.StringSliceVar(&f.Hold, "hold", nil, "Services (namespace/name, or all; bare: all) whose pods may be held while the health check of their balancer fails, where nothing else takes the node out.")
+	fs.Lookup("hold").NoOptDefVal = "all"
 	fs.StringSliceVar(&f.Hooks, "hook", nil, "Say which hook fronts a Service, for this run: namespace/name=hook, or hook for all.")
 	fs.DurationVar(&f.HookTimeout, "hook-timeout", f.HookTimeout, "How long each balancer has to prove that the node left its rotation.")
 	fs.BoolVar(&f.Parallel, "parallel", f.Parallel, "Drain several nodes side by side, not one after another.")
@@ -84,6 +88,7 @@ func (f *DrainFlags) bind(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.TakeOver, "take-over", f.TakeOver, "Take over another run's claim on the node at once.")
 	fs.StringSliceVar(&f.WaitBudget, "wait-budget", nil, "Budgets (namespace/name, or all) that an operator releases once the node is cordoned: cordon, try, wait.")
 	fs.BoolVar(&f.WaitReplacements, "wait-replacements", f.WaitReplacements, "Wait until the replacements of evicted pods are Ready.")
+	f.HookFlags.bind(fs)
 }
 
 // kubectlFlags are the flags that drain has in common with kubectl drain, for the usage and the README.
@@ -116,6 +121,7 @@ func (f *DrainFlags) options(fs *pflag.FlagSet) (o drain.Options, warnings []str
 			return o, nil, usagef("--pod-selector=<pod_selector> must be a valid label selector: %w", err)
 		}
 	}
+	o.HookTimeoutTyped = fs.Changed("hook-timeout")
 	if fs.Changed("settle") {
 		o.Settle = &f.Settle
 	}
@@ -137,6 +143,8 @@ func (f *DrainFlags) guardFlags() guard.Flags {
 		AcceptUnproven:     sorted(f.AcceptUnproven),
 		ForceUnsafe:        sorted(f.ForceUnsafe),
 		WaitBudget:         sorted(f.WaitBudget),
+		Hold:               sorted(f.Hold),
+		Together:           f.Parallel,
 		GracePeriod:        grace,
 	}
 }
@@ -164,12 +172,17 @@ func (f *DrainFlags) check() error {
 			return usagef("--force-unsafe=%s: want service/namespace/name, pod/namespace/name, or all", p)
 		}
 	}
+	for _, p := range f.Hold {
+		if p != "all" && strings.Count(p, "/") != 1 {
+			return usagef("--hold=%s: want namespace/name, or all", p)
+		}
+	}
 	for _, p := range f.WaitBudget {
 		if p != "all" && strings.Count(p, "/") != 1 {
 			return usagef("--wait-budget=%s: want namespace/name, or all", p)
 		}
 	}
-	_, err := f.hooks()
+	_, err := f.chosen()
 	return err
 }
 
@@ -181,14 +194,8 @@ func (f *DrainFlags) pageSize() int64 {
 	return f.ChunkSize
 }
 
-// hooks reads --hook: the hook of a Service by namespace/name, or of all.
-func (f *DrainFlags) hooks() (map[string]string, error) {
-	out, err := hookset.ParseOverrides(f.Hooks)
-	if err != nil {
-		return nil, &usageError{err}
-	}
-	return out, nil
-}
+// chosen reads what the flags say of hooks.
+func (f *DrainFlags) chosen() (choice, error) { return f.choose(f.Hooks) }
 
 // dryRun reads --dry-run as kubectl does, with its deprecated boolean and bare forms.
 func dryRun(value string) (drain.DryRun, []string, error) {

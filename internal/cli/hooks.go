@@ -59,6 +59,7 @@ type hooksRun struct {
 	source SourceFlags
 	output format
 	fix    bool
+	hooks  HookFlags
 }
 
 func (a *app) hooksCommand() *cobra.Command {
@@ -75,6 +76,7 @@ func (a *app) hooksCommand() *cobra.Command {
 	}
 	r.source.bind(cmd.Flags())
 	cmd.Flags().VarP(&r.output, "output", "o", "Output format: json, yaml, wide or name.")
+	r.hooks.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&r.fix, "fix", false, "Print the commands that make Services provable.")
 	return cmd
 }
@@ -85,10 +87,15 @@ func (r *hooksRun) run(cmd *cobra.Command, args []string) error {
 	if err := r.source.check(); err != nil {
 		return err
 	}
-	w, err := r.app.load(ctx, &r.source, nil, cluster.Scope{})
+	chosen, err := r.hooks.choose(nil)
 	if err != nil {
 		return err
 	}
+	w, err := r.app.load(ctx, &r.source, chosen, cluster.Scope{})
+	if err != nil {
+		return err
+	}
+	w.check(ctx, nil)
 	rows, detail, err := r.rows(ctx, w, args)
 	if err != nil {
 		return err
@@ -186,7 +193,9 @@ func (w *world) hookRow(svc *guard.ServiceFacts, d lbhooks.Description) hookRow 
 	} else if d.Settle > 0 {
 		row.Settle = seconds(d.Settle)
 	}
-	if rot.Broken != "" {
+	lacks := w.lacks(rot.Hook)
+	row.Missing = append(row.Missing, lacks...)
+	if rot.Broken != "" && len(lacks) == 0 {
 		row.Missing = append(row.Missing, missing{What: rot.Broken, Forbidden: strings.Contains(rot.Broken, notAllowed)})
 	}
 	for _, n := range d.Needs {

@@ -18,11 +18,14 @@ type typed struct {
 type typedFlag struct {
 	name   string
 	values []string
-	list   bool
+	list   bool // the values are written as one, with commas
 }
 
 // notRepeated are flags that make no sense in a command that acts on the cluster, or whose value is a secret.
 var notRepeated = []string{"file", "example", "output", "each", "dry-run", "help", "fail-on", "v"}
+
+// whereFlags say which cluster and how its balancers are worked: a command that undoes another needs them too.
+var whereFlags = []string{"context", "kubeconfig", "cluster", "user", "server", "config", "hook-option"}
 
 // secrets are repeated without their value.
 var secrets = []string{"token", "password"}
@@ -39,7 +42,7 @@ func typedFlags(name string, fs *pflag.FlagSet) typed {
 		case slices.Contains(secrets, f.Name):
 			tf.values = []string{"..."}
 		case isList:
-			tf.values, tf.list = list.GetSlice(), true
+			tf.values, tf.list = list.GetSlice(), f.Value.Type() != "stringArray"
 		case f.Value.Type() == "bool" && f.Value.String() == "true":
 		case f.Value.Type() == "duration":
 			tf.values = []string{shortDuration(f.Value.String())}
@@ -125,11 +128,15 @@ func (t typed) words() []string {
 		word := "--" + f.name
 		switch {
 		case f.list:
-			word += "=" + quoted(strings.Join(f.values, ","))
-		case len(f.values) > 0:
-			word += "=" + quoted(f.values[0])
+			out = append(out, word+"="+quoted(strings.Join(f.values, ",")))
+		case len(f.values) == 0:
+			out = append(out, word)
 		}
-		out = append(out, word)
+		for _, v := range f.values {
+			if !f.list {
+				out = append(out, word+"="+quoted(v))
+			}
+		}
 	}
 	return out
 }

@@ -68,11 +68,11 @@ func (r *planRun) run(cmd *cobra.Command, args []string) error {
 
 // world loads what is judged, and resolves the names in it.
 func (r *planRun) world(ctx context.Context, picked *chosen) (*world, []string, error) {
-	hooks, err := r.flags.hooks()
+	hooks, err := r.flags.chosen()
 	if err != nil {
 		return nil, nil, err
 	}
-	scope := cluster.Scope{Nodes: picked.names, AllPods: picked.every, PageSize: r.flags.pageSize()}
+	scope := cluster.Scope{Nodes: picked.names, AllPods: picked.every, PageSize: r.flags.pageSize(), Hold: sorted(r.flags.Hold)}
 	if !r.source.offline() && !picked.every {
 		if scope.Nodes, err = picked.live(ctx, r.app.kube); err != nil {
 			return nil, nil, err
@@ -83,6 +83,9 @@ func (r *planRun) world(ctx context.Context, picked *chosen) (*world, []string, 
 		return nil, nil, err
 	}
 	nodes, err := picked.resolve(w.snap)
+	if err == nil {
+		w.check(ctx, nodes)
+	}
 	return w, nodes, err
 }
 

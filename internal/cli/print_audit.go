@@ -30,6 +30,7 @@ func auditText(v *auditView) string {
 	if len(services) > 0 {
 		b.WriteString("\n" + v.matrix(services))
 	}
+	b.WriteString(v.probed(services))
 	for i := range services {
 		if worst(services[i].Findings).AtLeast(guard.Warn) || v.wide && len(services[i].Findings) > 0 {
 			b.WriteString("\n" + v.about(&services[i]))
@@ -86,6 +87,8 @@ func (v *auditView) answer(services []guard.ServicePlan) string {
 		return fmt.Sprintf("1 of %d Local Services%s drops traffic: %d of %s have no endpoint", len(services), v.where(), empty, count(rows, "node"))
 	case n > 1:
 		return fmt.Sprintf("%d of %d Local Services%s drop traffic: nodes that get it have no endpoint", n, len(services), v.where())
+	case hazards > 0 && v.report.Probe != nil && v.report.Probe.Disagree > 0:
+		return fmt.Sprintf("%s%s, none drops traffic by the rules, but a probe saw otherwise; %s", total, v.where(), count(hazards, "finding"))
 	case hazards > 0:
 		return fmt.Sprintf("%s%s, none drops traffic now; %s", total, v.where(), count(hazards, "finding"))
 	case len(services) == 1 && !slices.ContainsFunc(services[0].Nodes, isEmpty):

@@ -23,6 +23,7 @@ func (v *auditView) about(s *guard.ServicePlan) string {
 	}
 	b.WriteString(wrapped(title, "  ") + "\n")
 	var fixes []string
+	placement := false
 	for _, f := range s.Findings {
 		if !f.Severity.AtLeast(guard.Warn) && !v.wide {
 			continue
@@ -32,6 +33,7 @@ func (v *auditView) about(s *guard.ServicePlan) string {
 		}
 		if f.Advice != "" && !slices.Contains(fixes, f.Advice) {
 			fixes = append(fixes, f.Advice)
+			placement = placement || f.Code != guard.ProbeDisagrees
 		}
 	}
 	v.who(&b, s)
@@ -44,7 +46,7 @@ func (v *auditView) about(s *guard.ServicePlan) string {
 		}
 		writeAudit(&b, map[bool]string{true: "fix"}[i == 0], fix)
 	}
-	if len(fixes) > 0 {
+	if placement {
 		writeAudit(&b, "or", "policy Cluster, if nobody needs the client's IP")
 	}
 	return b.String()

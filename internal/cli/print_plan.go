@@ -214,6 +214,10 @@ func (v *planView) how(s *guard.ServicePlan) string {
 	switch s.Balancer.Removal {
 	case guard.RemovalHealthCheck:
 		return "pods outlive the health check"
+	case guard.RemovalHold:
+		if s.Hold != nil {
+			return fmt.Sprintf("hold by label %s, %s after 503", s.Hold.Label, s.Hold.Wait)
+		}
 	case guard.RemovalLabel, guard.RemovalHook:
 		words := strings.ToLower(string(s.Balancer.Removal))
 		if w := v.hooks[s.Balancer.Hook].Witness; w != "" {

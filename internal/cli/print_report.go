@@ -61,7 +61,7 @@ func (v *reportView) done() string {
 	}
 	back := v.claimed()
 	if len(back) > 0 {
-		only := v.typed.only("context", "kubeconfig", "cluster", "user", "server")
+		only := v.typed.only(whereFlags...)
 		writeField(&b, "Back", only.command("uncordon", back...)+"   (kubectl uncordon leaves it out of the load balancers)")
 	}
 	return b.String()
@@ -170,7 +170,7 @@ func (v *reportView) commands(b *strings.Builder) {
 		}
 	}
 	if back := v.claimed(); len(back) > 0 {
-		only := v.typed.only("context", "kubeconfig", "cluster", "user", "server")
+		only := v.typed.only(whereFlags...)
 		writeField(b, "undo", only.command("uncordon", back...))
 	}
 }

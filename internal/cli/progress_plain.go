@@ -26,7 +26,7 @@ func (n *narrator) lines(ev drain.Event) []line {
 		return []line{resultLine("node/%s %suncordoned%s", e.Node, already(e.Already), n.suffix)}
 	case drain.Resumed:
 		return []line{stamped("%s: taking up run %s of %s, which was %s", e.Node, e.Run, e.Holder, e.Phase)}
-	case drain.Withdrawing, drain.ProofPending, drain.Proven, drain.NotProven, drain.Relied, drain.Returned:
+	case drain.Withdrawing, drain.ProofPending, drain.Proven, drain.NotProven, drain.Relied, drain.Held, drain.Returned:
 		return n.rotation(ev)
 	case drain.Wave, drain.PodEvicted, drain.PodGone, drain.PodBlocked, drain.Waiting:
 		return n.pods(ev)
@@ -90,6 +90,8 @@ func (n *narrator) rotation(ev drain.Event) []line {
 		return []line{stamped("%s: %s", e.Node, notProvenText(e))}
 	case drain.Relied:
 		return []line{stamped("%s: %s leaves by its health check while its pods terminate: %s", e.Node, e.Service, e.Evidence)}
+	case drain.Held:
+		return []line{stamped("%s: %s", e.Node, heldText(e))}
 	case drain.Returned:
 		return []line{stamped("%s: %s", e.Node, returnedText(e))}
 	}
@@ -113,6 +115,14 @@ func provenText(e drain.Proven) string {
 	}
 	if e.Settle > 0 {
 		text += "; settling " + seconds(e.Settle)
+	}
+	return text
+}
+
+func heldText(e drain.Held) string {
+	text := fmt.Sprintf("%s held by label %s of %s", e.Service, e.Label, count(e.Pods, "pod"))
+	if !e.Exact {
+		text += ", goes only forward"
 	}
 	return text
 }

@@ -19,6 +19,7 @@ const (
 	roleDrain    = "safedrain"
 	roleReadOnly = "safedrain-read-only"
 	roleHook     = "safedrain-hook-"
+	roleHold     = "safedrain-hold"
 )
 
 // permission is one row of the table of what the commands ask of the API server.
@@ -43,9 +44,18 @@ var permissions = []permission{
 	{group: "", resource: "pods/eviction", verbs: []string{"create"}, writes: true},
 }
 
+// holdPermissions are what --hold needs beyond a drain.
+var holdPermissions = []permission{
+	{group: "discovery.k8s.io", resource: "endpointslices", verbs: []string{"create", "delete", "get", "update"}},
+	{group: "", resource: "pods", verbs: []string{"patch"}},
+	{group: "apps", resource: "replicasets", verbs: []string{"get"}},
+	{group: "networking.k8s.io", resource: "networkpolicies", verbs: []string{"list"}},
+}
+
 // rbacFlags are the flags of rbac.
 type rbacFlags struct {
 	readOnly bool
+	hold     bool
 	hooks    []string
 }
 
@@ -59,7 +69,7 @@ func (a *app) rbacCommand() *cobra.Command {
 		Example: "  " + a.name + " rbac | kubectl apply -f -\n  " + a.name + " rbac --hook=metallb-bgp | kubectl apply -f -",
 		Args:    atMost(0),
 		RunE: func(*cobra.Command, []string) error {
-			role, err := flags.role(newHooks(nil, nil).Descriptions())
+			role, err := flags.role(newHooks(nil, choice{}).Descriptions())
 			if err != nil {
 				return err
 			}
@@ -72,12 +82,19 @@ func (a *app) rbacCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "Only what plan, audit and hooks need.")
+	cmd.Flags().BoolVar(&flags.hold, "hold", false, "Only what --hold needs beyond a drain, a role of its own.")
 	cmd.Flags().StringSliceVar(&flags.hooks, "hook", nil, "Only what these hooks need.")
 	return cmd
 }
 
 // role makes the ClusterRole that the flags ask for.
 func (f *rbacFlags) role(hooks []lbhooks.Description) (*rbacv1.ClusterRole, error) {
+	if f.hold {
+		if f.readOnly || len(f.hooks) > 0 {
+			return nil, usagef("--hold is a role of its own: leave out --read-only and --hook")
+		}
+		return clusterRole(roleHold, holdPermissions), nil
+	}
 	name, rows := roleDrain, slices.Clone(permissions)
 	if f.readOnly {
 		name = roleReadOnly
@@ -99,11 +116,15 @@ func (f *rbacFlags) role(hooks []lbhooks.Description) (*rbacv1.ClusterRole, erro
 			rows = append(rows, permission{group: n.Group, resource: n.Resource, verbs: n.Verbs})
 		}
 	}
+	return clusterRole(name, rows), nil
+}
+
+func clusterRole(name string, rows []permission) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Rules:      rules(rows),
-	}, nil
+	}
 }
 
 // rules merges rows: one rule for the resources of a group that need the same verbs.

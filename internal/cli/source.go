@@ -63,16 +63,16 @@ func byName(hooks drain.Hooks) map[string]lbhooks.Description {
 	return out
 }
 
-// load reads files or the cluster. The scope's nodes, and the hooks that flags choose, only matter for the cluster.
-func (a *app) load(ctx context.Context, f *SourceFlags, chosenHooks map[string]string, scope cluster.Scope) (*world, error) {
+// load reads files or the cluster. The scope's nodes only matter for the cluster.
+func (a *app) load(ctx context.Context, f *SourceFlags, chosen choice, scope cluster.Scope) (*world, error) {
 	if f.offline() {
-		return a.read(ctx, f, chosenHooks, scope)
+		return a.read(ctx, f, chosen, scope)
 	}
 	c, err := a.kube.clients()
 	if err != nil {
 		return nil, err
 	}
-	hooks := newHooks(c, chosenHooks)
+	hooks := newHooks(c, chosen)
 	snap, err := cluster.Load(ctx, c, hooks.Descriptions(), scope)
 	if err != nil {
 		return nil, &connectError{kube: a.kube, err: err}
@@ -80,16 +80,37 @@ func (a *app) load(ctx context.Context, f *SourceFlags, chosenHooks map[string]s
 	return &world{snap, hooks}, nil
 }
 
+// check asks the hooks behind the Services on some nodes, on all when none is named, whether they could work; offline
+// they are taken at their word.
+func (w *world) check(ctx context.Context, nodes []string) {
+	if set, ok := w.hooks.(*hookset.Set); ok {
+		set.Check(ctx, w.snap, nodes)
+	}
+}
+
+// lacks lists what a hook said that it lacks when it was asked.
+func (w *world) lacks(hook string) []missing {
+	set, ok := w.hooks.(*hookset.Set)
+	if !ok {
+		return nil
+	}
+	var out []missing
+	for _, m := range set.Missing(hook) {
+		out = append(out, missing{What: m.What, Why: m.Why, Forbidden: m.Forbidden})
+	}
+	return out
+}
+
 // newHooks builds the hooks; without clients they match only.
-func newHooks(c *cluster.Clients, chosen map[string]string) *hookset.Set {
-	deps := hookset.Deps{Override: chosen}
+func newHooks(c *cluster.Clients, chosen choice) *hookset.Set {
+	deps := hookset.Deps{Override: chosen.override, Settings: chosen.settings}
 	if c != nil {
 		deps.Kubernetes, deps.Dynamic = c.Kubernetes, c.Dynamic
 	}
 	return hookset.New(deps)
 }
 
-func (a *app) read(ctx context.Context, f *SourceFlags, chosenHooks map[string]string, scope cluster.Scope) (*world, error) {
+func (a *app) read(ctx context.Context, f *SourceFlags, chosen choice, scope cluster.Scope) (*world, error) {
 	paths, stdin := f.Files, a.streams.In
 	if f.Example != "" {
 		dump, err := fs.ReadFile(example.Files, f.Example+"/cluster.yaml")
@@ -108,5 +129,5 @@ func (a *app) read(ctx context.Context, f *SourceFlags, chosenHooks map[string]s
 	if f.Example == "" {
 		a.warn(snap.Doubts()...)
 	}
-	return &world{snap, newHooks(nil, chosenHooks)}, nil
+	return &world{snap, newHooks(nil, chosen)}, nil
 }

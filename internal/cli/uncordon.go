@@ -23,6 +23,8 @@ type UncordonFlags struct {
 	WaitTimeout time.Duration
 	DryRun      string
 	Selector    string
+
+	HookFlags
 }
 
 // defaultUncordonFlags is the one place where the defaults stand.
@@ -37,6 +39,7 @@ func (f *UncordonFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.DryRun, "dry-run", f.DryRun, `Must be "none", "server", or "client".`)
 	fs.Lookup("dry-run").NoOptDefVal = dryRunUnchanged
 	fs.StringVarP(&f.Selector, "selector", "l", f.Selector, "Selector (label query) to choose nodes by.")
+	f.HookFlags.bind(fs)
 }
 
 // uncordonRun is the command uncordon.
@@ -70,6 +73,10 @@ func (r *uncordonRun) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	chosen, err := r.flags.choose(nil)
+	if err != nil {
+		return err
+	}
 	options := drain.RestoreOptions{WaitTimeout: r.flags.WaitTimeout, DryRun: mode}
 	r.app.warn(warnings...)
 	if options.Nodes, err = r.nodes(cmd, args); err != nil {
@@ -78,7 +85,7 @@ func (r *uncordonRun) run(cmd *cobra.Command, args []string) error {
 	if len(options.Nodes) == 0 {
 		fmt.Fprintln(r.app.streams.ErrOut, "no node is withdrawn by safedrain: nothing to put back")
 	}
-	e, err := r.app.newEngine(nil)
+	e, err := r.app.newEngine(chosen)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -24,7 +25,7 @@ type Clients struct {
 	mu     sync.Mutex
 	served servedKinds
 	// What an earlier load saw, so that the next one need not ask: see remembered.go.
-	daemonSets map[guard.Key]bool
+	daemonSets map[guard.Key]*appsv1.DaemonSet
 	noAgents   map[string]bool
 }
 

@@ -26,6 +26,7 @@ type Scope struct {
 	AllPods   bool     // list every pod (plan --each)
 	Workloads bool     // list Deployments, StatefulSets and DaemonSets (audit)
 	PageSize  int64    // objects of one page of a LIST; 0: the default, negative: all in one
+	Hold      []string // Services that may be held, "namespace/name" or "all"; read only where one is on the nodes
 }
 
 var (

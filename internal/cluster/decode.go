@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -214,6 +215,10 @@ var decoders = map[schema.GroupKind]func([]byte, interner) (any, error){
 		func(d *appsv1.Deployment) *metav1.ObjectMeta { return &d.ObjectMeta }, trimDeployment, true),
 	{Group: "apps", Kind: "StatefulSet"}: typed(
 		func(d *appsv1.StatefulSet) *metav1.ObjectMeta { return &d.ObjectMeta }, trimStatefulSet, true),
+	{Group: "apps", Kind: "ReplicaSet"}: typed(
+		func(r *appsv1.ReplicaSet) *metav1.ObjectMeta { return &r.ObjectMeta }, trimReplicaSet, true),
+	{Group: "networking.k8s.io", Kind: "NetworkPolicy"}: typed(
+		func(p *networkingv1.NetworkPolicy) *metav1.ObjectMeta { return &p.ObjectMeta }, trimPolicy, true),
 	{Group: "discovery.k8s.io", Kind: "EndpointSlice"}: decodeSlice,
 }
 

@@ -146,6 +146,7 @@ func (s *served) serviceFacts() *guard.ServiceFacts {
 		Key: serviceKey(svc), Type: svc.Spec.Type,
 		External: externalLocal(svc), Internal: internalLocal(svc),
 		PublishNotReady: svc.Spec.PublishNotReadyAddresses,
+		Hold:            svc.Annotations[guard.AnnotationHold] == "true",
 		Selectorless:    len(svc.Spec.Selector) == 0,
 		HealthCheckPort: svc.Spec.HealthCheckNodePort,
 		Selector:        svc.Spec.Selector,
@@ -231,7 +232,7 @@ func (s *served) appendPorts(ports []guard.Port, family corev1.IPFamily) []guard
 		if !slices.Equal(by, fed) {
 			fed, endpoints = by, s.endpointsOf(by)
 		}
-		ports = append(ports, guard.Port{Name: p.Name, Protocol: protocol, Family: family, Endpoints: endpoints})
+		ports = append(ports, guard.Port{Name: p.Name, Protocol: protocol, Family: family, NodePort: p.NodePort, Endpoints: endpoints})
 	}
 	return ports
 }

@@ -138,8 +138,8 @@ func TestPorts(t *testing.T) {
 	plain := `{type: NodePort, clusterIP: 10.96.0.1, ports: [{name: http, port: 80, nodePort: 30080}]}`
 	endpoint := guard.Endpoint{Addr: a("10.0.0.1"), Port: 8080, Node: "n1", Ready: true, Serving: true}
 	one := `endpoints: [{addresses: [10.0.0.1], nodeName: n1}]`
-	http := []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint}}}
-	none := []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4"}}
+	http := []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", NodePort: 30080, Endpoints: []guard.Endpoint{endpoint}}}
+	none := []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", NodePort: 30080}}
 	for name, test := range map[string]struct {
 		spec   string
 		slices []string
@@ -161,25 +161,25 @@ func TestPorts(t *testing.T) {
 		"an endpoint without any":   {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [], nodeName: n2}, {addresses: [10.0.0.1], nodeName: n1}]")}, http},
 		"leading zeros":             {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [010.0.0.1], nodeName: n1}]")}, http},
 		"mirrored slices count":     {plain, []string{"metadata: {name: a, namespace: w, labels: {kubernetes.io/service-name: s, endpointslice.kubernetes.io/managed-by: endpointslicemirroring-controller.k8s.io}}\naddressType: IPv4\nports: [{name: http, port: 8080}]\n" + one}, http},
-		"copies in two slices stay": {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\n"+one), slice4("b", "ports: [{name: http, port: 8080}]\n"+one)}, []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint, endpoint}}}},
+		"copies in two slices stay": {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\n"+one), slice4("b", "ports: [{name: http, port: 8080}]\n"+one)}, []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", NodePort: 30080, Endpoints: []guard.Endpoint{endpoint, endpoint}}}},
 		"an unnamed port":           {`{clusterIP: 10.96.0.1, ports: [{port: 8080}]}`, []string{slice4("a", "ports: [{name: '', port: 8080}]\n"+one)}, []guard.Port{{Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{endpoint}}}},
-		"no node":                   {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1]}]")}, []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Port: 8080, Ready: true, Serving: true}}}}},
+		"no node":                   {plain, []string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1]}]")}, []guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", NodePort: 30080, Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Port: 8080, Ready: true, Serving: true}}}}},
 		"conditions": {
 			plain,
 			[]string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1], conditions: {ready: false, serving: true, terminating: true}}, {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}]")},
-			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Port: 8080, Serving: true, Terminating: true}, {Addr: a("10.0.0.2"), Port: 8080}}}},
+			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", NodePort: 30080, Endpoints: []guard.Endpoint{{Addr: a("10.0.0.1"), Port: 8080, Serving: true, Terminating: true}, {Addr: a("10.0.0.2"), Port: 8080}}}},
 		},
 		"a pod behind it": {
 			plain,
 			[]string{slice4("a", "ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, namespace: w, name: p, uid: U1}}, {addresses: [10.0.0.2], targetRef: {kind: Node, name: n1}}]")},
-			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", Endpoints: []guard.Endpoint{
+			[]guard.Port{{Name: "http", Protocol: "TCP", Family: "IPv4", NodePort: 30080, Endpoints: []guard.Endpoint{
 				{Addr: a("10.0.0.1"), Port: 8080, Pod: "U1", PodKey: guard.Key{Namespace: "w", Name: "p"}, Ready: true, Serving: true}, {Addr: a("10.0.0.2"), Port: 8080, Ready: true, Serving: true},
 			}}},
 		},
 		"dual stack, each family by its own slices": {
-			`{clusterIPs: [10.96.0.1, 'fd00::a'], ports: [{name: http, port: 8080}]}`,
+			`{clusterIPs: [10.96.0.1, 'fd00::a'], ports: [{name: http, port: 8080, nodePort: 30080}]}`,
 			[]string{slice4("a", "ports: [{name: http, port: 8080}]\n"+one), "metadata: {name: b, namespace: w, labels: {kubernetes.io/service-name: s}}\naddressType: IPv6\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: ['fd00::1'], nodeName: n2}]"},
-			[]guard.Port{http[0], {Name: "http", Protocol: "TCP", Family: "IPv6", Endpoints: []guard.Endpoint{{Addr: a("fd00::1"), Port: 8080, Node: "n2", Ready: true, Serving: true}}}},
+			[]guard.Port{http[0], {Name: "http", Protocol: "TCP", Family: "IPv6", NodePort: 30080, Endpoints: []guard.Endpoint{{Addr: a("fd00::1"), Port: 8080, Node: "n2", Ready: true, Serving: true}}}},
 		},
 		"two ports, one without its target": {
 			`{clusterIP: 10.96.0.1, ports: [{name: http, port: 8080}, {name: admin, port: 8081}, {name: http, protocol: UDP, port: 8080}]}`,

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -116,7 +117,7 @@ func (ix *Index) Budgets(namespace string) iter.Seq[*policyv1.PodDisruptionBudge
 
 // DaemonSetExists reports whether the DaemonSet is there. Where DaemonSets could not be read, a pod is taken at its word.
 func (ix *Index) DaemonSetExists(key guard.Key) bool {
-	return ix.snap.daemonSets == nil || ix.snap.daemonSets[key]
+	return ix.snap.daemonSets == nil || ix.snap.daemonSets[key] != nil
 }
 
 // Workloads lists the workloads of a namespace that were read, sorted by name.
@@ -238,6 +239,12 @@ func (v *view) Agents(hook string) []*corev1.Pod {
 		}
 	}
 	return out
+}
+
+// DaemonSet returns a DaemonSet that was read.
+func (v *view) DaemonSet(namespace, name string) (*appsv1.DaemonSet, bool) {
+	d := v.snap.daemonSets[guard.Key{Namespace: namespace, Name: name}]
+	return d, d != nil
 }
 
 // Leaving reports whether a node is named in the request or is leaving.

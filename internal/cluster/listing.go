@@ -3,6 +3,7 @@ package cluster
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,6 +41,10 @@ func (l *listing) add(gk schema.GroupKind, object any) {
 		l.daemonSets = append(l.daemonSets, o)
 	case *appsv1.Deployment:
 		l.deployments = append(l.deployments, o)
+	case *appsv1.ReplicaSet:
+		l.replicaSets = append(l.replicaSets, o)
+	case *networkingv1.NetworkPolicy:
+		l.policies = append(l.policies, o)
 	case *appsv1.StatefulSet:
 		l.statefulSets = append(l.statefulSets, o)
 	case *unstructured.Unstructured:

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -47,11 +48,14 @@ func Load(ctx context.Context, c *Clients, hooks []lbhooks.Description, scope Sc
 		}
 	}
 	if l.into.daemonSets == nil {
-		l.into.daemonKeys = l.remembered
+		l.into.knownDaemons = l.remembered
 	}
 	snap := l.into.seal()
 	if err := snap.Resolve(scope.Nodes); err != nil {
 		return nil, err
+	}
+	if err := l.holds(ctx, snap); err != nil {
+		return nil, fmt.Errorf("read what a hold needs: %w", err)
 	}
 	return snap, nil
 }
@@ -62,7 +66,7 @@ type loader struct {
 	scope   Scope
 	into    listing
 
-	remembered map[guard.Key]bool // DaemonSets of an earlier load; nil: they are listed
+	remembered map[guard.Key]*appsv1.DaemonSet // of an earlier load; nil: they are listed
 	again      sync.Once
 	againErr   error
 

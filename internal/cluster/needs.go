@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
@@ -39,6 +40,10 @@ func isAgents(n lbhooks.Need) bool {
 	return n.Group == "" && n.Kind == "Pod" && n.Labels != "" && mayList(n)
 }
 
+func isLeases(n lbhooks.Need) bool {
+	return schema.GroupKind{Group: n.Group, Kind: n.Kind} == kindLease && mayList(n)
+}
+
 func mayList(n lbhooks.Need) bool { return len(n.Verbs) == 0 || slices.Contains(n.Verbs, "list") }
 
 // hooks lists what the hooks need: each kind and each label selector once. The agents of a hook whose kinds are not
@@ -63,18 +68,45 @@ func (l *loader) hooks(ctx context.Context, hooks []lbhooks.Description) error {
 	if err != nil {
 		return err
 	}
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(maxParallel)
-	for _, n := range l.needed(hooks, served) {
-		group.Go(func() error {
-			if isAgents(n) {
-				return l.agentPods(gctx, n)
-			}
-			resource, _ := served.resource(n)
-			return l.custom(gctx, n, resource)
-		})
+	list := func(needs []lbhooks.Need) error {
+		group, gctx := errgroup.WithContext(ctx)
+		group.SetLimit(maxParallel)
+		for _, n := range needs {
+			group.Go(func() error {
+				if isAgents(n) {
+					return l.agentPods(gctx, n)
+				}
+				resource, _ := served.resource(n)
+				return l.custom(gctx, n, resource)
+			})
+		}
+		return group.Wait()
 	}
-	return group.Wait()
+	if err := list(l.needed(hooks, served)); err != nil {
+		return err
+	}
+	return list(l.leases(hooks, served))
+}
+
+// leases lists the need for Leases, once, where a hook that reads them is at work: a kind of its own is served or, as
+// some have none, its agents run. Every cluster has Leases, of every node one and more.
+func (l *loader) leases(hooks []lbhooks.Description, served servedKinds) []lbhooks.Need {
+	for _, d := range hooks {
+		i := slices.IndexFunc(d.Needs, isLeases)
+		if i < 0 || !slices.ContainsFunc(d.Needs, func(n lbhooks.Need) bool {
+			if isCustom(n) && !isLeases(n) {
+				_, ok := served.resource(n)
+				return ok
+			}
+			return isAgents(n) && len(l.into.agents[n.Labels]) > 0
+		}) {
+			continue
+		}
+		if _, ok := served.resource(d.Needs[i]); ok {
+			return d.Needs[i : i+1]
+		}
+	}
+	return nil
 }
 
 // needed lists the needs to list, each once, and records the kinds that are not served.
@@ -86,7 +118,7 @@ func (l *loader) needed(hooks []lbhooks.Description, served servedKinds) []lbhoo
 	for _, d := range hooks {
 		present, absent := false, false
 		for _, n := range d.Needs {
-			if !isCustom(n) {
+			if !isCustom(n) || isLeases(n) {
 				continue
 			}
 			gk := schema.GroupKind{Group: n.Group, Kind: n.Kind}
@@ -133,7 +165,11 @@ func (l *loader) agentPods(ctx context.Context, n lbhooks.Need) error {
 func (l *loader) custom(ctx context.Context, n lbhooks.Need, resource schema.GroupVersionResource) error {
 	gk := schema.GroupKind{Group: n.Group, Kind: n.Kind}
 	var kept []*unstructured.Unstructured
-	err := l.pages(ctx, verbOf(n, resource.Resource), metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+	opts := metav1.ListOptions{}
+	if isLeases(n) {
+		opts.FieldSelector = fields.OneTermNotEqualSelector("metadata.namespace", corev1.NamespaceNodeLease).String()
+	}
+	err := l.pages(ctx, verbOf(n, resource.Resource), opts, func(ctx context.Context, o metav1.ListOptions) (string, error) {
 		page, err := l.clients.Dynamic.Resource(resource).List(ctx, o)
 		if err != nil {
 			return "", err

@@ -80,6 +80,7 @@ func (s *Snapshot) count(l *listing) {
 		"Node": len(l.nodes), "Service": len(l.services), "EndpointSlice": l.sliceCount, "Pod": len(l.pods),
 		"PodDisruptionBudget": len(l.budgets), "DaemonSet": len(l.daemonSets),
 		"Deployment": len(l.deployments), "StatefulSet": len(l.statefulSets),
+		"ReplicaSet": len(l.replicaSets), "NetworkPolicy": len(l.policies),
 	} {
 		if n > 0 {
 			s.counts[kind] = n

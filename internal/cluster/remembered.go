@@ -11,16 +11,16 @@ import (
 )
 
 // knownDaemonSets returns the DaemonSets of an earlier load, nil when there was none that could list them.
-func (c *Clients) knownDaemonSets() map[guard.Key]bool {
+func (c *Clients) knownDaemonSets() map[guard.Key]*appsv1.DaemonSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.daemonSets
 }
 
 func (c *Clients) rememberDaemonSets(all []*appsv1.DaemonSet) {
-	known := make(map[guard.Key]bool, len(all))
+	known := make(map[guard.Key]*appsv1.DaemonSet, len(all))
 	for _, d := range all {
-		known[guard.Key{Namespace: d.Namespace, Name: d.Name}] = true
+		known[guard.Key{Namespace: d.Namespace, Name: d.Name}] = d
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *Clients) rememberNoAgents(selector string) {
 func (l *loader) newDaemonSets(ctx context.Context, pods []*corev1.Pod) error {
 	for _, p := range pods {
 		owner := metav1.GetControllerOf(p)
-		if owner == nil || owner.Kind != "DaemonSet" || l.remembered[guard.Key{Namespace: p.Namespace, Name: owner.Name}] {
+		if owner == nil || owner.Kind != "DaemonSet" || l.remembered[guard.Key{Namespace: p.Namespace, Name: owner.Name}] != nil {
 			continue
 		}
 		l.again.Do(func() { l.againErr = l.daemonSets(ctx) })

@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,9 +32,11 @@ type Snapshot struct {
 	pods       map[types.UID]*corev1.Pod
 	agents     map[string][]*corev1.Pod // live: by label selector; nil when every pod is at hand
 	budgets    map[string][]*policyv1.PodDisruptionBudget
-	daemonSets map[guard.Key]bool // nil when they are not known
+	daemonSets map[guard.Key]*appsv1.DaemonSet // nil when they are not known
 	workloads  map[string][]*guard.Workload
 	custom     map[schema.GroupKind][]*unstructured.Unstructured
+
+	holds map[string]*guard.HoldFacts // by namespace; nil where nothing is to be held
 
 	counts   map[string]int // objects by kind
 	missing  []Verb
@@ -59,11 +62,13 @@ type listing struct {
 	pods         []*corev1.Pod
 	agents       map[string][]*corev1.Pod
 	budgets      []*policyv1.PodDisruptionBudget
-	daemonKeys   map[guard.Key]bool // those of an earlier load, where they were not listed again
+	knownDaemons map[guard.Key]*appsv1.DaemonSet // those of an earlier load, where they were not listed again
 	daemonSets   []*appsv1.DaemonSet
 	knowsDaemons bool // the DaemonSets were read, be it none
 	deployments  []*appsv1.Deployment
 	statefulSets []*appsv1.StatefulSet
+	replicaSets  []*appsv1.ReplicaSet // from files
+	policies     []*networkingv1.NetworkPolicy
 	custom       map[schema.GroupKind][]*unstructured.Unstructured
 	others       map[string]int // kinds that were counted and not kept
 	missing      []Verb
@@ -80,6 +85,7 @@ func (l *listing) seal() *Snapshot {
 	s.sealServices(l)
 	s.sealPods(l)
 	s.sealWorkloads(l)
+	s.sealHolds(l)
 	s.budgets = map[string][]*policyv1.PodDisruptionBudget{}
 	for _, b := range l.budgets {
 		s.budgets[b.Namespace] = append(s.budgets[b.Namespace], b)

@@ -20,13 +20,13 @@ func (s *Snapshot) sealWorkloads(l *listing) {
 		add(statefulSetFacts(d))
 	}
 	if l.knowsDaemons {
-		s.daemonSets = make(map[guard.Key]bool, len(l.daemonSets))
+		s.daemonSets = make(map[guard.Key]*appsv1.DaemonSet, len(l.daemonSets))
 	}
-	for key := range l.daemonKeys {
-		s.daemonSets[key] = true
+	for key, d := range l.knownDaemons {
+		s.daemonSets[key] = d
 	}
 	for _, d := range l.daemonSets {
-		s.daemonSets[guard.Key{Namespace: d.Namespace, Name: d.Name}] = true
+		s.daemonSets[guard.Key{Namespace: d.Namespace, Name: d.Name}] = d
 		add(daemonSetFacts(d))
 	}
 	for _, of := range s.workloads {

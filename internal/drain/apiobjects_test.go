@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,6 +127,7 @@ func (s *apiServer) listOther(kind string) (any, error) {
 		for _, svc := range s.services {
 			l.Items = append(l.Items, s.sliceOf(svc))
 		}
+		l.Items = append(l.Items, s.ownSlices()...)
 		return l, nil
 	case "poddisruptionbudgets":
 		l := policyv1.PodDisruptionBudgetList{TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudgetList"}, ListMeta: meta}
@@ -132,6 +135,10 @@ func (s *apiServer) listOther(kind string) (any, error) {
 			l.Items = append(l.Items, *b)
 		}
 		return l, nil
+	case "networkpolicies":
+		return networkingv1.NetworkPolicyList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicyList"}, ListMeta: meta, Items: s.held.policies,
+		}, nil
 	case "daemonsets":
 		return appsv1.DaemonSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSetList"}, ListMeta: meta}, nil
 	}
@@ -156,7 +163,7 @@ func (s *apiServer) sliceOf(svc *corev1.Service) discoveryv1.EndpointSlice {
 		})
 		yes, gone, node := true, p.DeletionTimestamp != nil, p.Spec.NodeName
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)}, NodeName: &node,
+			Addresses: []string{cmp.Or(p.Status.PodIP, fmt.Sprintf("10.0.%d.%d", i/250, i%250+1))}, NodeName: &node,
 			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &yes, Terminating: &gone},
 			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 		})

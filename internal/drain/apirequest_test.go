@@ -109,6 +109,8 @@ func readCall(req *http.Request, body []byte) call {
 	c := call{dryRun: req.URL.Query().Get("dryRun") != ""}
 	if rest[0] == "namespaces" && len(rest) >= 4 {
 		c.what = rest[2] + "/" + rest[1] + "/" + rest[3]
+	} else if rest[0] == "namespaces" && len(rest) == 3 {
+		c.what, c.namespace = rest[2], rest[1]
 	} else {
 		c.what = strings.Join(rest, "/")
 	}
@@ -127,6 +129,10 @@ func readCall(req *http.Request, body []byte) call {
 		var e policyv1.Eviction
 		_ = json.Unmarshal(body, &e)
 		readOptions(&c, e.DeleteOptions)
+	case req.Method == http.MethodPost:
+		c.verb = "create"
+	case req.Method == http.MethodPut:
+		c.verb = "update"
 	case req.Method == http.MethodDelete:
 		c.verb = "delete"
 		var o metav1.DeleteOptions
@@ -190,8 +196,12 @@ func (s *apiServer) carryOut(q url.Values, c call, body []byte) (any, error) {
 			return typed(p), nil
 		}
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
+	case kind == "pods" && c.verb == "patch":
+		return s.patchPod(name, body)
 	case kind == "pods":
 		return s.removePod(name, c)
+	case c.verb != "list" || c.namespace != "" || q.Get("labelSelector") != "":
+		return s.holdRequest(kind, name, c, q, body)
 	}
 	return s.listOther(kind)
 }

@@ -41,6 +41,8 @@ type apiServer struct {
 	// deny fails requests with 403.
 	deny  func(call) bool
 	tries map[types.UID]int
+
+	held holdObjects
 }
 
 // call is one request.
@@ -51,6 +53,8 @@ type call struct {
 	uid    types.UID
 	grace  *int64
 	dryRun bool
+
+	namespace string // of a list, or of what is created
 }
 
 func (c call) String() string { return c.verb + " " + c.what }
@@ -189,6 +193,7 @@ func (s *apiServer) finish(p *corev1.Pod) {
 		return
 	}
 	delete(s.pods, podName(p))
+	s.collect(p)
 	p = p.DeepCopy()
 	p.ResourceVersion = s.next()
 	s.notify("DELETED", p)

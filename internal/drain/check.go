@@ -21,9 +21,9 @@ func (n *nodeRun) relyOnCheck(ctx context.Context, dep *departure) error {
 	end := n.step("prove", n.name, dep.key.String())
 	soft, cancel := n.stop.context(ctx)
 	defer cancel()
-	if n.opts.HookTimeout > 0 {
+	if dep.timeout > 0 {
 		var release context.CancelFunc
-		soft, release = context.WithTimeout(soft, n.opts.HookTimeout)
+		soft, release = context.WithTimeout(soft, dep.timeout)
 		defer release()
 	}
 	evidence, err := preflight.Before(soft, n.target(dep), n.others(dep.key))

@@ -24,6 +24,7 @@ const (
 	wayProve             // withdraw, prove, settle
 	waySettle            // withdraw with whatever lever, wait, no proof: accepted
 	wayCheck             // the balancer's health check takes the node out while the pods terminate
+	wayHold              // the same, while the pods are held
 )
 
 // departure is one Service that the node has to leave before it is done, or before some of its pods go.
@@ -36,8 +37,13 @@ type departure struct {
 	way      way
 	entry    bool // of policy Cluster: no pod waits for it
 	settle   time.Duration
+	stated   *time.Duration // the settle time that the Service or the configuration states; settle has it
+	statedBy string
+	timeout  time.Duration // of the proof
 	accepted string
 	patient  bool // replacements are waited for between pods too
+	hold     *guard.HoldPlan
+	check    *guard.HealthCheck // of the balancer; set where pods are held
 }
 
 // serial reports whether the pods of the Service go one at a time.
@@ -57,6 +63,9 @@ func (n *nodeRun) departures(plan *guard.DrainPlan) ([]*departure, error) {
 			return nil, err
 		}
 		n.chooseWay(dep, s.Findings)
+		if dep.way == wayProve && dep.removal == guard.RemovalHold {
+			n.holdOf(dep, s.Hold)
+		}
 		out = append(out, dep)
 	}
 	for i := range plan.Withdraw {
@@ -73,7 +82,7 @@ func (n *nodeRun) departures(plan *guard.DrainPlan) ([]*departure, error) {
 		case accepted(e.Findings, guard.Block):
 			dep.way, dep.accepted = wayForced, "by --force-unsafe"
 		case !e.Provable || dep.hook == nil:
-			n.unproven(dep, nil)
+			n.unproven(dep)
 			dep.accepted = "policy Cluster"
 		}
 		out = append(out, dep)
@@ -109,10 +118,27 @@ func (n *nodeRun) departure(key guard.Key, b guard.Balancer) (*departure, error)
 	if dep.hook != nil {
 		dep.settle = dep.hook.Describe().Settle
 	}
-	if n.opts.Settle != nil {
-		dep.settle = *n.opts.Settle
-	}
+	n.times(dep)
 	return dep, nil
+}
+
+// times fills how long a departure may take and settles: what was typed wins over what the Service states, that over a
+// rule of the configuration, and that over the hook.
+func (n *nodeRun) times(dep *departure) {
+	dep.timeout = n.opts.HookTimeout
+	_, snapshot := n.current()
+	if f, ok := snapshot.Index(n.Hooks, n.opts.Nodes).Service(dep.key); ok {
+		dep.stated, dep.statedBy = f.Rotation.Settle, f.Rotation.SettleBy
+		if f.Rotation.Timeout > 0 && !n.opts.HookTimeoutTyped {
+			dep.timeout = f.Rotation.Timeout
+		}
+	}
+	switch {
+	case n.opts.Settle != nil:
+		dep.settle = *n.opts.Settle
+	case dep.stated != nil:
+		dep.settle = *dep.stated
+	}
 }
 
 // chooseWay decides how a Service of policy Local lets the node go. The plan is not refused, so what stands is accepted.
@@ -121,38 +147,26 @@ func (n *nodeRun) chooseWay(dep *departure, findings []guard.Finding) {
 	case accepted(findings, guard.Block):
 		dep.way, dep.accepted = wayForced, "by --force-unsafe"
 	case accepted(findings, guard.SeverityUnproven):
-		n.unproven(dep, n.annotatedSettle(dep.key))
+		n.unproven(dep)
 	case dep.removal == guard.RemovalHealthCheck:
 		dep.way, dep.settle = wayCheck, 0
 	}
 }
 
 // unproven makes a departure one without a proof: the settle time is all there is.
-func (n *nodeRun) unproven(dep *departure, annotated *time.Duration) {
+func (n *nodeRun) unproven(dep *departure) {
 	dep.way, dep.accepted = waySettle, "by flag"
-	if annotated != nil {
-		dep.accepted = "by annotation " + lbhooks.AnnotationSettle
+	if dep.stated != nil {
+		dep.accepted = "by " + cmp.Or(dep.statedBy, "annotation "+lbhooks.AnnotationSettle)
 	}
 	lever := dep.removal == guard.RemovalLabel || dep.removal == guard.RemovalHook && dep.hook != nil
 	switch {
 	case !lever:
 		dep.settle = 0
-	case n.opts.Settle != nil:
-		dep.settle = *n.opts.Settle
-	case annotated != nil:
-		dep.settle = *annotated
+	case n.opts.Settle != nil || dep.stated != nil:
 	case dep.settle == 0:
 		dep.settle = defaultSettle
 	}
-}
-
-// annotatedSettle is the time that the Service itself accepts in place of a proof.
-func (n *nodeRun) annotatedSettle(key guard.Key) *time.Duration {
-	_, snapshot := n.current()
-	if f, ok := snapshot.Index(n.Hooks, n.opts.Nodes).Service(key); ok {
-		return f.Rotation.Settle
-	}
-	return nil
 }
 
 func accepted(findings []guard.Finding, severity guard.Severity) bool {

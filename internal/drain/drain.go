@@ -42,6 +42,7 @@ type Options struct {
 	GracePeriod              int64          // seconds; negative: each pod's own
 	SkipWaitForDeleteTimeout time.Duration  // pods whose deletion is older are not waited for; 0: all are
 	HookTimeout              time.Duration  // of each proof
+	HookTimeoutTyped         bool           // HookTimeout wins over what the configuration says of a Service
 	Settle                   *time.Duration // overrides each hook's own settle time; nil: the hook's
 	Parallel                 bool           // several nodes side by side
 	WaitReplacements         bool

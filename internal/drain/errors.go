@@ -104,8 +104,11 @@ func outcomeOf(err error, begun, evicted bool) Outcome {
 		lost    *claim.LostTo
 		notOut  *NotOut
 		denied  *Denied
+		stays   *StaysOut
 	)
 	switch {
+	case errors.As(err, &stays) && stays.Failed:
+		return HookFailed
 	case errors.As(err, &denied) && !evicted:
 		return Failed
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):

@@ -57,6 +57,14 @@ type NotProven struct {
 // Relied says that the balancer's own health check takes the node out while the pods of a Service terminate.
 type Relied struct{ Node, Service, Hook, Evidence string }
 
+// Held says that the pods of a Service on a node are held: they serve on, and the health check of its balancer is to fail.
+type Held struct {
+	Node, Service, Hook string
+	Label               string // the key that was changed
+	Exact               bool   // the change can be undone exactly
+	Pods                int
+}
+
 // Wave starts a group of evictions on a node.
 type Wave struct {
 	Node    string
@@ -134,6 +142,7 @@ func (ProofPending) event() {}
 func (Proven) event()       {}
 func (NotProven) event()    {}
 func (Relied) event()       {}
+func (Held) event()         {}
 func (Wave) event()         {}
 func (PodEvicted) event()   {}
 func (PodGone) event()      {}

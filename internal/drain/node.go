@@ -28,6 +28,7 @@ type nodeRun struct {
 	held    *claim.Held
 	stop    *stopper
 	started time.Time
+	kept    keeperOf
 
 	mu       sync.Mutex
 	plan     *guard.DrainPlan // of its own, once the cluster was judged again for it
@@ -54,6 +55,7 @@ func (n *nodeRun) drain(ctx context.Context) error {
 	n.started = n.Clock.Now()
 	defer n.stop.follow(n.run.stop)()
 	defer n.stop.after(n.Clock, n.opts.Timeout, &TimedOut{Node: n.name, After: n.opts.Timeout})()
+	defer n.endHold(ctx)
 	err := n.passes(ctx)
 	if err == nil {
 		err = n.seal(ctx)

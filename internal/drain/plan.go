@@ -35,6 +35,7 @@ func (r *Runner) Plan(ctx context.Context, opts Options) (*guard.DrainPlan, *clu
 func (r *Runner) request(opts Options, nodes []string) guard.Request {
 	req := guard.Request{Nodes: slices.Clone(nodes), Run: r.RunID, StayUp: opts.StayUp, Flags: opts.Flags}
 	req.Flags.GracePeriod = time.Duration(opts.GracePeriod) * time.Second
+	req.Flags.Together = opts.Parallel
 	if opts.GracePeriod < 0 {
 		req.Flags.GracePeriod = -1
 	}

@@ -31,6 +31,10 @@ func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
 		if err := n.relyOnCheck(ctx, dep); err != nil {
 			return err
 		}
+	case wayHold:
+		if err := n.hold(ctx, dep); err != nil {
+			return err
+		}
 	default:
 		n.emit(NotProven{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Accepted: dep.accepted, Settle: dep.settle})
 	}
@@ -53,7 +57,7 @@ func (n *nodeRun) done(dep *departure) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.out[dep.key] = dep
-	if dep.way == wayProve {
+	if dep.way == wayProve || dep.way == wayHold {
 		n.hooks = append(n.hooks, dep.hookName)
 	}
 }
@@ -63,7 +67,7 @@ func (n *nodeRun) callWithdraw(ctx context.Context, dep *departure) error {
 	if dep.way == wayCheck {
 		return nil // the evictions are the withdrawal
 	}
-	timeout := n.opts.HookTimeout
+	timeout := dep.timeout
 	n.emit(Withdrawing{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Timeout: timeout})
 	if dep.removal == guard.RemovalLabel && !n.labelled() && dep.way == wayProve {
 		return n.notOut(dep, errors.New("the node may not be labelled"))
@@ -104,7 +108,7 @@ func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 	soft, cancel := n.stop.context(ctx)
 	defer cancel()
 	proof, err := lbhooks.Wait(soft, n.Clock, dep.hook, n.target(dep), lbhooks.WaitOptions{
-		Timeout: n.opts.HookTimeout,
+		Timeout: dep.timeout,
 		Pending: func(p lbhooks.Pending) {
 			evidence := p.Proof.Evidence
 			if p.Err != nil {
@@ -112,7 +116,7 @@ func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 			}
 			n.emit(ProofPending{
 				Node: n.name, Service: dep.key.String(), Hook: dep.hookName,
-				Elapsed: p.Elapsed, Timeout: n.opts.HookTimeout, Evidence: evidence,
+				Elapsed: p.Elapsed, Timeout: dep.timeout, Evidence: evidence,
 			})
 		},
 	})
@@ -127,7 +131,11 @@ func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 		return err
 	}
 	end(nil, proof.Evidence)
-	if proof.Settle != nil && n.opts.Settle == nil {
+	switch {
+	case proof.Settle == nil || n.opts.Settle != nil:
+	case dep.stated != nil:
+		dep.settle = max(dep.settle, *proof.Settle)
+	default:
 		dep.settle = *proof.Settle
 	}
 	n.emit(Proven{

@@ -22,8 +22,9 @@ const restorePoll = 2 * time.Second
 // StaysOut says that a node was uncordoned and could not be put back for some Services: pods that were coming did not
 // become Ready in time, or the node did not.
 type StaysOut struct {
-	Node string
-	What []string // "ns/name out of hook: why"
+	Node   string
+	What   []string // "ns/name out of hook: why"
+	Failed bool     // a hook failed to put it back
 }
 
 func (e *StaysOut) Error() string {
@@ -38,6 +39,8 @@ type restoring struct {
 	held *claim.Held // nil when no claim stands on the node
 	stop *stopper
 	out  Restored
+
+	hookFailed bool
 }
 
 // Uncordon makes nodes schedulable and undoes what the claims on them say was set: the label as soon as the node is
@@ -49,7 +52,7 @@ func (r *Runner) Uncordon(ctx context.Context, opts RestoreOptions) ([]Restored,
 	d := &run{Runner: r, stop: stop}
 	defer d.obeySoft()()
 	names := slices.Sorted(slices.Values(unique(opts.Nodes)))
-	if err := r.allThere(ctx, names); err != nil {
+	if err := r.restorable(ctx, names); err != nil {
 		return nil, &Result{Outcome: restoreOutcome(err), Err: err, Took: r.Clock.Since(started)}
 	}
 	var all []Restored
@@ -64,19 +67,6 @@ func (r *Runner) Uncordon(ctx context.Context, opts RestoreOptions) ([]Restored,
 	err := errors.Join(errs...)
 	res := &Result{Outcome: restoreOutcome(err), Err: err, Took: r.Clock.Since(started)}
 	return all, res
-}
-
-// allThere fails when one of several nodes cannot be read, so that a mistyped name changes nothing on the others.
-func (r *Runner) allThere(ctx context.Context, names []string) error {
-	if len(names) < 2 {
-		return nil
-	}
-	for _, name := range names {
-		if _, err := r.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return fmt.Errorf("nothing changed: read node %q: %w", name, err)
-		}
-	}
-	return nil
 }
 
 func restoreOutcome(err error) Outcome {
@@ -124,12 +114,17 @@ func (w *restoring) withClaim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if holdsOn(snapshot, w.Hooks, w.name) {
+		if err := w.unholdAll(ctx); err != nil {
+			return err
+		}
+	}
 	out, err := w.putBack(ctx, snapshot)
 	if err != nil {
 		return err
 	}
 	if len(out) > 0 {
-		return &StaysOut{Node: w.name, What: out}
+		return &StaysOut{Node: w.name, What: out, Failed: w.hookFailed}
 	}
 	return nil
 }
@@ -152,7 +147,10 @@ func (w *restoring) plain(ctx context.Context) error {
 		}
 	}
 	w.emit(Uncordoned{Node: w.name, Already: already})
-	return nil
+	if w.opts.DryRun == DryRunClient || w.opts.DryRun == DryRunServer {
+		return nil
+	}
+	return w.unholdStray(ctx)
 }
 
 // uncordon makes the node schedulable whoever cordoned it: that is what was typed. Where the node is Ready, the label

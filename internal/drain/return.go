@@ -26,21 +26,28 @@ func (w *restoring) hook(ctx context.Context, deadline *stopper, set, hookName, 
 	started := w.Clock.Now()
 	hook, ok := w.Hooks.Hook(hookName)
 	if !ok {
-		return fmt.Sprintf("%s out of %s: this version has no such hook", service, hookName), nil
+		w.hookFailed = true
+		return fmt.Sprintf("%s out of %s: there is no such hook here", service, hookName), nil
 	}
-	for {
+	for poll := 0; ; poll++ {
+		if poll%renewPolls == 0 {
+			if err := w.renew(ctx); err != nil {
+				return "", err
+			}
+		}
 		snapshot, err := w.Load(ctx, []string{w.name})
 		if err != nil {
 			return "", err
 		}
 		svc, there := snapshot.RawService(keyOf(service))
 		if !there {
+			w.warn(fmt.Sprintf("%s is gone; whether %s still leaves %s out for it, nobody looked", service, hookName, w.name))
 			return "", w.forget(ctx, set)
 		}
 		may, coming := w.mayReturn(snapshot, svc)
 		if may {
-			if err := hook.Restore(ctx, lbhooks.Target{Service: svc, Node: w.held.Node()}); err != nil {
-				return fmt.Sprintf("%s out of %s: %v", service, hookName, err), nil
+			if err := w.callRestore(ctx, hook, svc); err != nil {
+				return w.notBack(err, service, hookName)
 			}
 			w.returned(service, hookName, "", w.Clock.Since(started))
 			return "", w.forget(ctx, set)
@@ -53,11 +60,52 @@ func (w *restoring) hook(ctx context.Context, deadline *stopper, set, hookName, 
 		if err := deadline.pause(ctx, w.Clock, restorePoll); err != nil {
 			if errors.Is(err, errWaited) {
 				w.out.Services = append(w.out.Services, RestoredService{Service: service, Hook: hookName, Detail: coming + " is not Ready"})
-				return fmt.Sprintf("%s out of %s: no Ready pod on the node after %s (%s)", service, hookName, w.opts.WaitTimeout, coming), nil
+				why := "no Ready pod on the node after " + w.opts.WaitTimeout.String() + " (" + coming + ")"
+				if coming == theNode {
+					why = "the node is not Ready after " + w.opts.WaitTimeout.String()
+				}
+				return fmt.Sprintf("%s out of %s: %s", service, hookName, why), nil
 			}
 			return "", err
 		}
 	}
+}
+
+// renewPolls is after how many polls the claim is renewed while the uncordon waits.
+const renewPolls = 10
+
+// restoreWithin bounds one call of a hook that puts a node back; hooks have their own, shorter times.
+const restoreWithin = 2 * time.Minute
+
+// theNode stands for the node itself where something has to become Ready first.
+const theNode = "the node"
+
+// renew says in the claim that this run lives, and fails when the claim is another's by now.
+func (w *restoring) renew(ctx context.Context) error {
+	return w.held.Update(ctx, func(c *claim.Claim, _ *claim.State) { c.Renewed = w.timeNow() })
+}
+
+// notHeld is an error of the claim, not of a hook.
+type notHeld struct{ error }
+
+// callRestore puts the node back for a Service. Nobody may have begun another drain of the node meanwhile.
+func (w *restoring) callRestore(ctx context.Context, hook lbhooks.Hook, svc *corev1.Service) error {
+	if err := w.renew(ctx); err != nil {
+		return notHeld{err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, restoreWithin)
+	defer cancel()
+	return hook.Restore(ctx, lbhooks.Target{Service: svc, Node: w.held.Node()})
+}
+
+// notBack says why a node stays out although it may return.
+func (w *restoring) notBack(err error, service, hookName string) (string, error) {
+	var lost notHeld
+	if errors.As(err, &lost) {
+		return "", lost.error
+	}
+	w.hookFailed = true
+	return fmt.Sprintf("%s out of %s: %v", service, hookName, err), nil
 }
 
 func (w *restoring) forget(ctx context.Context, set string) error {
@@ -68,7 +116,14 @@ func (w *restoring) forget(ctx context.Context, set string) error {
 func (w *restoring) mayReturn(snapshot *cluster.Snapshot, svc *corev1.Service) (may bool, coming string) {
 	ix := snapshot.Index(w.Hooks, []string{w.name})
 	facts, ok := ix.Service(guard.Key{Namespace: svc.Namespace, Name: svc.Name})
-	if !ok || !facts.External || facts.Rotation.Follows {
+	if !ok || !facts.External {
+		// Of policy Cluster: the node forwards as soon as it is Ready.
+		if node, ok := snapshot.RawNode(w.name); ok && !nodeReady(node) {
+			return false, theNode
+		}
+		return true, ""
+	}
+	if facts.Rotation.Follows {
 		return true, ""
 	}
 	cover := guard.Cover(facts)

@@ -38,6 +38,11 @@ func (n *nodeRun) undo(ctx context.Context) ([]string, error) {
 		return nil, ignoreDeleted(err)
 	}
 	var all []error
+	if plan, _ := n.current(); planHolds(plan) {
+		if _, err := n.unhold(ctx, newStopper(), n.name, func(text string) { n.emit(Warned{Text: text}) }); err != nil {
+			all = append(all, err)
+		}
+	}
 	c := n.held.Claim()
 	back, removed := []string{}, []string{}
 	for _, set := range c.Set {

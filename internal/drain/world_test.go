@@ -94,7 +94,9 @@ func (w *world) replace(after time.Duration, on ...string) {
 
 func (w *world) runner(t *testing.T, run string) *Runner {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api.invalid", Transport: w.api, QPS: -1})
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: "http://api.invalid", Transport: w.api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

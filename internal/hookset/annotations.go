@@ -2,8 +2,6 @@ package hookset
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +17,9 @@ const nobody = "none"
 // Every is the key of Deps.Override that stands for all Services.
 const Every = "*"
 
-// ParseOverrides reads the values of --hook: "namespace/name=hook" for one Service, "hook" for all.
-func ParseOverrides(values []string) (map[string]string, error) {
+// ParseOverrides reads the values of --hook: "namespace/name=hook" for one Service, "hook" for all. Hooks are those that
+// there are with the settings.
+func ParseOverrides(values []string, settings Settings) (map[string]string, error) {
 	out := map[string]string{}
 	for _, value := range values {
 		service, hook, one := strings.Cut(value, "=")
@@ -31,8 +30,8 @@ func ParseOverrides(values []string) (map[string]string, error) {
 		if hook == "" || one && (!ok || namespace == "" || name == "" || strings.Contains(name, "/")) {
 			return nil, fmt.Errorf("hook %q: write namespace/name=hook, or hook for every Service", value)
 		}
-		if !known(hook) {
-			return nil, fmt.Errorf("hook %q: no hook of that name; known: %s", hook, strings.Join(slices.Sorted(maps.Keys(constructors)), ", "))
+		if !settings.known(hook) {
+			return nil, fmt.Errorf("hook %q: %s", hook, settings.unknown())
 		}
 		if other, ok := out[service]; ok && other != hook {
 			return nil, fmt.Errorf("hook %q: %s has the hook %q already", value, service, other)
@@ -40,11 +39,6 @@ func ParseOverrides(values []string) (map[string]string, error) {
 		out[service] = hook
 	}
 	return out, nil
-}
-
-func known(hook string) bool {
-	_, ok := constructors[hook]
-	return ok || hook == noHook
 }
 
 // declareNodes puts what the annotation safedrain.dev/nodes says in place of the seats. The balancer it speaks of is taken
@@ -100,5 +94,5 @@ func declareSettle(r *lbhooks.Rotation, svc *corev1.Service) {
 		broken(r, fmt.Sprintf("annotation %s: %q is not a duration: write 60s", lbhooks.AnnotationSettle, text))
 		return
 	}
-	r.Settle = &d
+	r.Settle, r.SettleBy = &d, "annotation "+lbhooks.AnnotationSettle
 }

@@ -9,22 +9,31 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
 
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/lbhooks/aws"
 	"github.com/safedrain/safedrain/pkg/lbhooks/cloudprovider"
+	execcmd "github.com/safedrain/safedrain/pkg/lbhooks/exec"
 	"github.com/safedrain/safedrain/pkg/lbhooks/healthcheck"
+	httphook "github.com/safedrain/safedrain/pkg/lbhooks/http"
+	"github.com/safedrain/safedrain/pkg/lbhooks/kubevip"
 	"github.com/safedrain/safedrain/pkg/lbhooks/metallb"
 	"github.com/safedrain/safedrain/pkg/lbhooks/servicelb"
 )
 
-// constructors are all hooks by name.
+// constructors are all hooks by name. One that has options takes them from Deps.options and lists them in knownOptions.
 var constructors = map[string]func(Deps) lbhooks.Hook{
 	metallb.L2:         func(d Deps) lbhooks.Hook { return metallb.NewL2(d.Kubernetes, d.Dynamic) },
 	metallb.BGP:        func(d Deps) lbhooks.Hook { return metallb.NewBGP(d.Kubernetes, d.Dynamic) },
 	servicelb.Name:     func(d Deps) lbhooks.Hook { return servicelb.New(d.Kubernetes) },
+	kubevip.Name:       func(d Deps) lbhooks.Hook { return kubevip.New(d.Kubernetes, clock.RealClock{}) },
+	aws.Name:           func(d Deps) lbhooks.Hook { return aws.New(d.Kubernetes, d.Dynamic, d.options()) },
 	healthcheck.Name:   func(d Deps) lbhooks.Hook { return healthcheck.New(d.HTTP) },
 	cloudprovider.Name: func(d Deps) lbhooks.Hook { return cloudprovider.New(d.Kubernetes) },
+	httphook.Name:      func(d Deps) lbhooks.Hook { return httphook.New(d.name, d.options(), d.Kubernetes == nil) },
+	execcmd.Name:       func(d Deps) lbhooks.Hook { return execcmd.New(d.name, d.options(), d.Kubernetes == nil) },
 }
 
 // Deps are what hooks work with. Offline the clients are nil: then hooks match, and are taken at their word.
@@ -36,7 +45,14 @@ type Deps struct {
 	Override map[string]string
 	// Disabled names hooks that never match by themselves.
 	Disabled []string
+	// Settings are what the operator configures: options of hooks, further hooks by name, rules. The zero value is nothing.
+	Settings Settings
+
+	name string // of the hook under construction
 }
+
+// options are those of the hook under construction; a constructor hands them to its hook.
+func (d Deps) options() lbhooks.Options { return d.Settings.options[d.name] }
 
 // Set is the hooks, ready to be asked.
 type Set struct {
@@ -44,14 +60,18 @@ type Set struct {
 	specific []string // sorted; they match by themselves
 	generic  []string // sorted; asked when no specific one matches
 	override map[string]string
+	settings Settings
+	live     bool // there is an API server, so hooks can be asked whether they work
+	checks   checks
 }
 
 var _ cluster.Matcher = (*Set)(nil)
 
 // New builds every hook.
 func New(deps Deps) *Set {
-	s := &Set{hooks: make(map[string]lbhooks.Hook, len(constructors)), override: deps.Override}
+	s := &Set{hooks: make(map[string]lbhooks.Hook, len(constructors)), override: deps.Override, settings: deps.Settings, live: deps.Kubernetes != nil, checks: checks{missing: map[string][]lbhooks.Missing{}}}
 	for name, construct := range constructors {
+		deps.name = name
 		hook := construct(deps)
 		s.hooks[name] = hook
 		switch {
@@ -61,6 +81,10 @@ func New(deps Deps) *Set {
 		default:
 			s.specific = append(s.specific, name)
 		}
+	}
+	for name, typ := range deps.Settings.types {
+		deps.name = name
+		s.hooks[name] = constructors[typ](deps)
 	}
 	slices.Sort(s.specific)
 	slices.Sort(s.generic)

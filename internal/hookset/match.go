@@ -12,8 +12,8 @@ import (
 // noHook is the value of the annotation safedrain.dev/hook and of --hook that keeps every hook away.
 const noHook = "none"
 
-// Match finds who fronts a Service: the hook that the user names, else the one specific hook that recognises it, else a
-// generic one. The annotations about nodes and settle time come on top. It always answers.
+// Match finds who fronts a Service: the hook that a flag names, else its annotation, else a rule of the configuration,
+// else the one specific hook that recognises it, else a generic one. Nodes and times come on top. It always answers.
 func (s *Set) Match(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation {
 	if !reachable(svc) {
 		return none("not reachable from outside")
@@ -21,6 +21,8 @@ func (s *Set) Match(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotati
 	r := s.balancer(svc, objects)
 	declareNodes(&r, svc, objects)
 	declareSettle(&r, svc)
+	s.checked(&r)
+	s.settings.ruleOf(svc).times(&r)
 	return r
 }
 
@@ -72,7 +74,7 @@ func (s *Set) balancer(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rot
 	return none(unmatched(svc))
 }
 
-// named returns the hook that a user names for the Service, and how; a flag wins over the annotation.
+// named returns the hook that a user names for the Service, and how: a flag wins over the annotation, that over a rule.
 func (s *Set) named(svc *corev1.Service) (name, by string) {
 	if name := s.override[svc.Namespace+"/"+svc.Name]; name != "" {
 		return name, "flag --hook"
@@ -80,8 +82,11 @@ func (s *Set) named(svc *corev1.Service) (name, by string) {
 	if name := s.override[Every]; name != "" {
 		return name, "flag --hook"
 	}
-	if name, ok := svc.Annotations[lbhooks.AnnotationHook]; ok {
-		return strings.TrimSpace(name), "annotation " + lbhooks.AnnotationHook
+	if name := strings.TrimSpace(svc.Annotations[lbhooks.AnnotationHook]); name != "" {
+		return name, "annotation " + lbhooks.AnnotationHook
+	}
+	if r := s.settings.ruleOf(svc); r != nil && r.hook != "" {
+		return r.hook, r.reason
 	}
 	return "", ""
 }
@@ -94,7 +99,7 @@ func (s *Set) asserted(svc *corev1.Service, objects lbhooks.Objects, name, by st
 	hook, ok := s.hooks[name]
 	if !ok {
 		r := none(by)
-		r.Hook, r.Broken = name, fmt.Sprintf("%s: no hook of that name; known: %s", by, strings.Join(s.Names(), ", "))
+		r.Hook, r.Broken = name, fmt.Sprintf("%s: %s; hooks of other names come from --config", by, s.settings.unknown())
 		return r
 	}
 	if r, ok := hook.Match(svc, objects); ok {
@@ -120,7 +125,7 @@ func conflict(matched []lbhooks.Rotation) lbhooks.Rotation {
 		reasons = append(reasons, m.Hook+": "+m.Reason)
 	}
 	r.Hook, r.Reason = matched[0].Hook, strings.Join(reasons, "; ")
-	r.Evidence = "more than one hook claims the Service; annotation " + lbhooks.AnnotationHook + " decides"
+	r.Evidence = "more than one hook claims the Service; annotation " + lbhooks.AnnotationHook + ", --hook or a rule of --config decides"
 	return r
 }
 

@@ -1,7 +1,9 @@
 package guard
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,6 +17,7 @@ func (j *judgement) external() {
 		return
 	}
 	blocked := j.whatIsLeft()
+	j.podTargets()
 	var out []string
 	for _, n := range j.lost {
 		if j.seat(n).In != No {
@@ -65,10 +68,14 @@ func (j *judgement) proof(out []string) {
 	case r.Broken != "":
 		j.unproven(HookUnavailable, out, r.Hook+" cannot work: "+r.Broken, "safedrain hooks "+j.svc.Key.String()+" says what is missing", true)
 	case r.Provable && r.Removal != RemovalNone:
+		if j.svc.Hold || slices.Contains(j.loss.Flags.Hold, j.svc.Key.String()) {
+			j.limited(out, "is not held: "+r.Hook+" withdraws the node and proves it", "")
+		}
 		j.worsen(Withdraw)
 	case r.HealthCheck != nil && j.healthCheckRemoves(out):
 		j.plan.Balancer.Removal = RemovalHealthCheck
 		j.worsen(Withdraw)
+	case j.hold(out):
 	default:
 		j.rotationUnproven(out)
 	}
@@ -101,9 +108,17 @@ func (j *judgement) healthCheckRemoves(out []string) bool {
 		Code: GraceTooShort, Severity: Warn, Nodes: short,
 		Message: fmt.Sprintf("the pods may stop serving %s before the health check removes the node: it needs %s (%s)",
 			gap, need, r.HealthCheck),
-		Advice: fmt.Sprintf("a preStop sleep of %s with a longer grace, or a hook", need),
+		Advice: fmt.Sprintf("a preStop sleep of %s with a longer grace, or %s", need, j.otherThanGrace(short)),
 	})
 	return false
+}
+
+// otherThanGrace is what helps a Service whose pods end before the check has failed: a hold, unless something rules it out.
+func (j *judgement) otherThanGrace(nodes []string) string {
+	if len(j.againstHold(nodes)) > 0 {
+		return "a hook"
+	}
+	return "a hook, or --hold=" + j.svc.Key.String()
 }
 
 // servingTime is how long some pod of the Service on a node provably serves after the eviction. An endpoint that is not
@@ -134,6 +149,13 @@ func (j *judgement) rotationUnproven(out []string) {
 		if r.Reason != "" {
 			message += ": " + r.Reason
 		}
+	case r.NoProof != "":
+		message = r.Hook + ": " + r.NoProof
+		if r.Removal == RemovalLabel || r.Removal == RemovalHook {
+			advice = "annotate the Service with safedrain.dev/settle=<time> to accept a time in place of a proof"
+		} else {
+			advice = "accept it for this run, or give it a balancer that can take a node out"
+		}
 	case r.Removal == RemovalLabel:
 		message = r.Hook + ": the label works, nothing confirms it"
 		advice = "annotate the Service with safedrain.dev/settle=<time> to accept a time in place of a proof"
@@ -149,7 +171,7 @@ func (j *judgement) unproven(code Code, nodes []string, message, advice string, 
 	r := &j.svc.Rotation
 	if !broken && r.Settle != nil && (r.Removal == RemovalLabel || r.Removal == RemovalHook) {
 		f.Accepted = true
-		f.Message += fmt.Sprintf("; safedrain.dev/settle accepts %s for it", *r.Settle)
+		f.Message += fmt.Sprintf("; %s accepts %s for it", cmp.Or(r.SettleBy, "safedrain.dev/settle"), *r.Settle)
 		j.add(f)
 		j.worsen(Withdraw)
 		return

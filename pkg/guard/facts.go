@@ -80,6 +80,7 @@ type Port struct {
 	Name      string // "" for an unnamed port
 	Protocol  corev1.Protocol
 	Family    corev1.IPFamily
+	NodePort  int32      // 0 when there is none
 	Endpoints []Endpoint // every copy of every slice, in any order
 }
 
@@ -103,12 +104,12 @@ type Seat struct {
 // Removal is the means by which a node leaves the rotation of a Service.
 type Removal string
 
-// The means of removal of the contract; Hold is reserved for the mode of that name.
+// The means of removal of the contract.
 const (
 	RemovalLabel       Removal = "Label"       // the exclude label on the node
 	RemovalHook        Removal = "Hook"        // a call of the hook
 	RemovalHealthCheck Removal = "HealthCheck" // the balancer's own check of healthCheckNodePort
-	RemovalHold        Removal = "Hold"
+	RemovalHold        Removal = "Hold"        // the same check, made to fail while the pods still serve
 	RemovalNone        Removal = "None"
 )
 
@@ -118,6 +119,7 @@ type HealthCheck struct {
 	Timeout   time.Duration
 	Unhealthy int    // failures in a row after which the node is out
 	Source    string // where the numbers come from: an annotation, a provider's defaults, or ours
+	Resets    string // why a node whose check fails loses its open connections; "" where it keeps them
 }
 
 // Rotation is what is known of a Service's balancer from objects alone: who fronts it, to which nodes it sends, how a
@@ -135,10 +137,14 @@ type Rotation struct {
 	Shared         map[string]Seat // of further nodes; the same map for many Services, so nobody writes to it; Seats wins
 	Rest           Seat            // the seat of every node in neither
 	HealthCheck    *HealthCheck    // not nil when the balancer is known to honour healthCheckNodePort
+	PodTargets     *HealthCheck    // not nil when the balancer sends to pods, past nodes: how long it sends on to one that ends
 	FollowsServing bool            // announcers that count serving endpoints: the grace of a pod cannot take the node out
-	Settle         *time.Duration  // annotation safedrain.dev/settle: accepts for good that the lever has no witness
+	Settle         *time.Duration  // accepts for good that the lever has no witness; after a proof it is waited for
+	SettleBy       string          // who says so: the annotation safedrain.dev/settle, a rule of the configuration
+	Timeout        time.Duration   // of a proof, from a rule of the configuration; 0: that of the run
 	Unsupported    string          // a combination that the balancer's own documentation rules out; "" when fine
 	Conflict       []string        // two or more specific hooks that claim the Service
+	NoProof        string          // why the hook cannot prove a removal of this Service, where there is more to say; else ""
 	Broken         string          // live only: why the hook cannot work here (credentials, RBAC, CRD); "" when it can
 	Moves          []Move          // addresses that would move, predicted for the nodes of the request
 }
@@ -169,6 +175,7 @@ type ServiceFacts struct {
 	Internal        bool // internalTrafficPolicy Local
 	PublishNotReady bool
 	Selectorless    bool
+	Hold            bool    // annotation safedrain.dev/hold
 	HealthCheckPort int32   // spec.healthCheckNodePort, 0 when there is none
 	NodePorts       []int32 // spec.ports[].nodePort that are not 0, sorted
 	Selector        map[string]string

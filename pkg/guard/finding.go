@@ -53,6 +53,8 @@ const (
 	ForgottenWithdrawal Code = "ForgottenWithdrawal"
 	PlacementPinned     Code = "PlacementPinned"
 	SpreadMissing       Code = "SpreadMissing"
+	HoldLimited         Code = "HoldLimited"
+	ProbeDisagrees      Code = "ProbeDisagrees"
 )
 
 // Finding is one thing the rules have to say. Of a Service there is one per code, with all its nodes; of pods and

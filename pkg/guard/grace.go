@@ -14,8 +14,11 @@ const propagation = 2 * time.Second
 // removalTime is how long after the eviction of a node's last pod a balancer that probes healthCheckNodePort goes on
 // sending to the node, at worst.
 func (h *HealthCheck) removalTime() time.Duration {
-	return propagation + time.Duration(h.Unhealthy)*h.Interval + h.Timeout
+	return propagation + h.Time()
 }
+
+// Time is how long a check has to fail, at worst, until its balancer has taken the node out.
+func (h *HealthCheck) Time() time.Duration { return time.Duration(h.Unhealthy)*h.Interval + h.Timeout }
 
 // String says how the balancer checks, and who said so.
 func (h *HealthCheck) String() string {

@@ -77,7 +77,7 @@ func order(pods []PodPlan, judgements []*judgement) {
 		}
 		for i := range pods {
 			p := &pods[i]
-			if p.Action != ActionSkip && slices.Contains(j.lost, p.Node) && j.isEndpoint(p.UID) {
+			if p.Action != ActionSkip && slices.Contains(j.lost, p.Node) && (j.isEndpoint(p.UID) || j.plan.Hold.Holds(p.UID)) {
 				p.After = append(p.After, j.svc.Key.String())
 			}
 		}

@@ -49,7 +49,7 @@ func judgePod(pod *corev1.Pod, ix Index, req *Request) (PodPlan, []Finding) {
 	case terminating(pod):
 		p.Action, p.Waiting, p.Reason = ActionSkip, true, "already terminating: waited for"
 		return p, finalizerFindings(pod)
-	case req.SkipPod != nil && req.SkipPod(pod.Labels):
+	case req.SkipPod != nil && req.SkipPod(LabelsBefore(pod)):
 		p.Action, p.Reason = ActionSkip, "left out by --pod-selector"
 		return p, nil
 	case finished(pod):
@@ -92,8 +92,10 @@ func refusals(pod *corev1.Pod, owner *metav1.OwnerReference, daemon bool, f *Fla
 		}}
 	}
 	var out []Finding
+	_, held := HeldOf(pod)
 	if !f.Force {
 		switch {
+		case owner == nil && held: // released by its owner, which replaces it
 		case owner == nil:
 			out = append(out, Finding{
 				Code: UnmanagedPod, Severity: Block, Pod: name, Accept: "--force",

@@ -166,7 +166,11 @@ func (j *judgement) seat(node string) Seat {
 	if j.svc.Rotation.Nobody {
 		return Seat{In: No}
 	}
-	return j.svc.Rotation.Seat(node)
+	seat := j.svc.Rotation.Seat(node)
+	if false {
+		return Seat{In: Yes, Eligible: true, Why: "its pods are held: the balancer may not have noticed yet"}
+	}
+	return seat
 }
 
 // stays reports whether a node goes on being one that can serve from outside: there, Ready and not leaving.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -61,6 +62,8 @@ type Objects interface {
 	Custom(schema.GroupKind) []*unstructured.Unstructured
 	// Agents lists the pods that a hook named in Needs, with their node and conditions.
 	Agents(hook string) []*corev1.Pod
+	// DaemonSet returns a DaemonSet, where DaemonSets could be read: how its template is placed, not what it runs.
+	DaemonSet(namespace, name string) (*appsv1.DaemonSet, bool)
 	// Leaving reports whether a node is named in the run or is leaving: such a node cannot take over.
 	Leaving(node string) bool
 }

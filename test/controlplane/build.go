@@ -43,12 +43,17 @@ func build(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	targets := map[string]string{multiCall: "./cmd/controlplane", kubectl: "k8s.io/kubernetes/cmd/kubectl"}
+	return buildInto(ctx, module, "controlplane-"+key, targets, flags)
+}
+
+// buildInto returns a directory of the cache, after it filled it with the targets that were not there.
+func buildInto(ctx context.Context, module, name string, targets map[string]string, flags []string) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "controlplane-"+key)
-	targets := map[string]string{multiCall: "./cmd/controlplane", kubectl: "k8s.io/kubernetes/cmd/kubectl"}
+	dir := filepath.Join(cache, name)
 	if missing(dir, targets) == nil {
 		return dir, nil
 	}
@@ -82,7 +87,7 @@ func missing(dir string, targets map[string]string) []string {
 
 // compile builds one program beside its place and then renames it there, so that nobody ever sees half of it.
 func compile(ctx context.Context, module, target, output string, flags []string) error {
-	fmt.Fprintf(os.Stderr, "building %s into %s (once for these versions; about 15 minutes on two cores with an empty Go build cache)\n",
+	fmt.Fprintf(os.Stderr, "building %s into %s (once for these versions and sources; about 15 minutes on two cores with an empty Go build cache)\n",
 		filepath.Base(output), filepath.Dir(output))
 	started := time.Now()
 	partial := output + ".partial"

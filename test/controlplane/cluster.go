@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ const (
 	etcdPeer     = "etcd-peer" // a port of etcd's that nobody uses
 	startTimeout = 60 * time.Second
 	pollInterval = 50 * time.Millisecond
+	loopback     = "127.0.0.1"
 )
 
 // Options say which cluster is wanted. The zero value is a whole one.
@@ -40,6 +42,8 @@ type Options struct {
 	Stages string
 	// Dir is the working directory; one under the system's temporary directory when empty.
 	Dir string
+	// Address is the IPv4 address of this machine that the API server listens on and advertises; loopback when empty.
+	Address string
 	// Detached lets the programs outlive this process; whoever wants that ends them by their pids.
 	Detached bool
 }
@@ -70,6 +74,9 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	}
 	if options.Stages == "" {
 		options.Stages = Stages()
+	}
+	if options.Address == "" {
+		options.Address = loopback
 	}
 	c := &Cluster{options: options, programs: programs, ports: map[string]*port{}, processes: map[string]*process{}}
 	if err := c.prepare(ctx); err != nil {
@@ -109,7 +116,7 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 }
 
 func (c *Cluster) writeFiles() error {
-	server, err := c.authority.server()
+	server, err := c.authority.server(c.options.Address)
 	if err != nil {
 		return err
 	}
@@ -215,7 +222,7 @@ func (c *Cluster) StopAPIServer(ctx context.Context) error {
 func (c *Cluster) waitHealthy(ctx context.Context, name, path string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%s was not ready within %s", name, startTimeout))
 	defer cancel()
-	url := "https://" + c.ports[name].address() + path
+	url := "https://" + c.address(name) + path
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
@@ -286,3 +293,11 @@ func (c *Cluster) PIDs() map[string]int {
 }
 
 func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
+
+// address is where a program listens.
+func (c *Cluster) address(name string) string {
+	if name == APIServer {
+		return net.JoinHostPort(c.options.Address, c.ports[name].String())
+	}
+	return c.ports[name].address()
+}

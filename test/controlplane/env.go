@@ -32,6 +32,7 @@ type Env struct {
 	Client    kubernetes.Interface
 	Namespace string
 	nodes     int
+	anyNode   bool // pods go to nodes that are not the test's own
 }
 
 // Env makes a namespace for a test. It and the nodes made through it are gone when the test has ended.
@@ -46,6 +47,14 @@ func (c *Cluster) Env(t testing.TB) *Env {
 	}
 	e := &Env{TB: t, Cluster: c, Client: c.client, Namespace: ns.Name}
 	t.Cleanup(e.cleanup)
+	return e
+}
+
+// EnvAnyNode makes a namespace for a test whose pods may go to any node of the cluster; the nodes stay when it ends.
+func (c *Cluster) EnvAnyNode(t testing.TB) *Env {
+	t.Helper()
+	e := c.Env(t)
+	e.anyNode = true
 	return e
 }
 

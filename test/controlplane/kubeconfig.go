@@ -35,7 +35,7 @@ func (c *Cluster) userConfig(user string, groups []string, notAfter time.Time) (
 		return nil, err
 	}
 	return &rest.Config{
-		Host:            "https://" + c.ports[APIServer].address(),
+		Host:            "https://" + c.address(APIServer),
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.authority.pem, CertData: id.cert, KeyData: id.key},
 		QPS:             -1,
 	}, nil

@@ -27,12 +27,13 @@ func (c *Cluster) Logs() string {
 		if done, err := p.ended(); done {
 			state = fmt.Sprintf("ended: %v", err)
 		}
-		fmt.Fprintf(&b, "--- %s (%s), last lines of %s\n%s\n", name, state, p.log, tail(p.log))
+		fmt.Fprintf(&b, "--- %s (%s), last lines of %s\n%s\n", name, state, p.log, Tail(p.log))
 	}
 	return b.String()
 }
 
-func tail(path string) string {
+// Tail returns the last lines of a file, or why it cannot be read.
+func Tail(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()

@@ -62,13 +62,14 @@ func (e *Env) Nodes(n int, mutate ...func(*corev1.Node)) []string {
 
 // template is the pod that everything here makes: on the nodes of this test, labelled with the name of the app.
 func (e *Env) template(app string) corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{
+	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{AppLabel: app}, Annotations: map[string]string{}},
-		Spec: corev1.PodSpec{
-			NodeSelector: map[string]string{PoolLabel: e.Namespace},
-			Containers:   []corev1.Container{{Name: "main", Image: "example.invalid/app"}},
-		},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.invalid/app"}}},
 	}
+	if !e.anyNode {
+		template.Spec.NodeSelector = map[string]string{PoolLabel: e.Namespace}
+	}
+	return template
 }
 
 // Pod makes a pod that no controller owns, on a node, and waits until it is Ready unless it is told never to be.

@@ -51,12 +51,12 @@ func newAuthority() (*authority, error) {
 	return &authority{key: key, cert: cert, pem: encode("CERTIFICATE", der)}, nil
 }
 
-// server issues the serving certificate of a program on loopback.
-func (a *authority) server() (*identity, error) {
+// server issues the serving certificate of a program on loopback, which holds for one more address.
+func (a *authority) server(address string) (*identity, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "localhost"},
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1), net.ParseIP(address)},
 		NotAfter:    a.cert.NotAfter,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})

@@ -26,7 +26,7 @@ type port struct {
 }
 
 func (p *port) String() string  { return strconv.Itoa(p.number) }
-func (p *port) address() string { return net.JoinHostPort("127.0.0.1", p.String()) }
+func (p *port) address() string { return net.JoinHostPort(loopback, p.String()) }
 
 // release gives the port up.
 func (p *port) release() {

@@ -40,7 +40,7 @@ func (c *Cluster) etcdFlags() []string {
 func (c *Cluster) apiserverFlags() []string {
 	return append([]string{
 		"--etcd-servers=http://" + c.ports[Etcd].address(),
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + c.ports[APIServer].String(),
+		"--bind-address=" + c.options.Address, "--advertise-address=" + c.options.Address, "--secure-port=" + c.ports[APIServer].String(),
 		"--tls-cert-file=" + c.file("server.crt"), "--tls-private-key-file=" + c.file("server.key"),
 		"--client-ca-file=" + c.file("ca.crt"),
 		"--service-account-key-file=" + c.file("sa.key"), "--service-account-signing-key-file=" + c.file("sa.key"),

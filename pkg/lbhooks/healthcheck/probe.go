@@ -2,7 +2,6 @@ package healthcheck
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
@@ -23,10 +23,10 @@ type Answer string
 // Passing: 200, of this Service, with an endpoint. Failing: 503. Refused: nothing listens. Strange: anything that is not to
 // be believed, such as another Service's name or an empty 200. Silent: no answer in time, which is never taken for a 503.
 const (
-	Passing Answer = "passing"
-	Failing Answer = "failing"
+	Passing Answer = Answer(lbhooks.HealthPassing)
+	Failing Answer = Answer(lbhooks.HealthFailing)
 	Refused Answer = "refused"
-	Strange Answer = "strange"
+	Strange Answer = Answer(lbhooks.HealthStrange)
 	Silent  Answer = "silent"
 )
 
@@ -36,21 +36,8 @@ type Observation struct {
 	Detail string // one line, for people
 }
 
-// maxBody is more than any proxy answers.
-const maxBody = 4096
-
 // minTimeout keeps a probe from a machine far away from being cut off by a balancer's short timeout.
 const minTimeout = 3 * time.Second
-
-// body is the JSON of kube-proxy and of Cilium, read leniently: serviceProxyHealthy is kube-proxy's alone.
-type body struct {
-	Service struct {
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
-	} `json:"service"`
-	LocalEndpoints      *int  `json:"localEndpoints"`
-	ServiceProxyHealthy *bool `json:"serviceProxyHealthy"`
-}
 
 // probe asks the node's health check port once.
 func (h *Hook) probe(ctx context.Context, t lbhooks.Target) (Observation, error) {
@@ -73,7 +60,7 @@ func (h *Hook) probe(ctx context.Context, t lbhooks.Target) (Observation, error)
 		return failed(host, err), nil
 	}
 	defer resp.Body.Close() //nolint:errcheck // nothing was written
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, lbhooks.MaxHealthBody))
 	if err != nil {
 		return Observation{Answer: Silent, Detail: host + " broke off its answer"}, nil
 	}
@@ -90,24 +77,8 @@ func failed(host string, err error) Observation {
 	return Observation{Answer: Silent, Detail: host + " does not answer from here"}
 }
 
-// judge reads an answer: K pkg/proxy/healthcheck/service_health.go answers 200 or 503 with the Service's name and count,
-// and an empty 200 for a Service that it just forgot.
+// judge reads an answer.
 func judge(svc *corev1.Service, code int, raw []byte) Observation {
-	var b body
-	parsed := json.Unmarshal(raw, &b) == nil && b.Service.Name != ""
-	switch {
-	case parsed && (b.Service.Name != svc.Name || b.Service.Namespace != svc.Namespace):
-		return Observation{Strange, fmt.Sprintf("answers for %s/%s", b.Service.Namespace, b.Service.Name)}
-	case code == http.StatusServiceUnavailable:
-		return Observation{Failing, "says 503"}
-	case code != http.StatusOK:
-		return Observation{Strange, fmt.Sprintf("says %d", code)}
-	case !parsed:
-		return Observation{Strange, "says 200 without naming the Service"}
-	case b.LocalEndpoints != nil && *b.LocalEndpoints == 0:
-		return Observation{Strange, "says 200 with 0 local endpoints"}
-	case b.ServiceProxyHealthy != nil && !*b.ServiceProxyHealthy:
-		return Observation{Strange, "says 200, but its proxy is not healthy"}
-	}
-	return Observation{Passing, "says 200"}
+	health, detail := lbhooks.ReadHealth(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}, code, raw)
+	return Observation{Answer(health), detail}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,7 +19,8 @@ type Objects struct {
 	AllSlices []*discoveryv1.EndpointSlice
 	Customs   []*unstructured.Unstructured
 	Pods      map[string][]*corev1.Pod // agents, by hook
-	Going     []string                 // leaving nodes
+	Daemons   []*appsv1.DaemonSet
+	Going     []string // leaving nodes
 }
 
 var _ lbhooks.Objects = (*Objects)(nil)
@@ -52,6 +54,15 @@ func (o *Objects) Custom(gk schema.GroupKind) []*unstructured.Unstructured {
 
 // Agents lists the pods of a hook.
 func (o *Objects) Agents(hook string) []*corev1.Pod { return o.Pods[hook] }
+
+// DaemonSet returns the DaemonSet of that name.
+func (o *Objects) DaemonSet(namespace, name string) (*appsv1.DaemonSet, bool) {
+	i := slices.IndexFunc(o.Daemons, func(d *appsv1.DaemonSet) bool { return d.Namespace == namespace && d.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return o.Daemons[i], true
+}
 
 // Leaving reports whether a node is leaving.
 func (o *Objects) Leaving(node string) bool { return slices.Contains(o.Going, node) }

@@ -102,6 +102,7 @@ func Known(svc *corev1.Service, nodes []*corev1.Node) (*lbhooks.HealthCheck, err
 		if err != nil {
 			return nil, fmt.Errorf("annotation %s: %w", lbhooks.AnnotationHealthCheck, err)
 		}
+		hc.Resets = resets(svc, ProviderOf(svc, nodes))
 		return &hc, nil
 	}
 	provider := ProviderOf(svc, nodes)
@@ -110,6 +111,7 @@ func Known(svc *corev1.Service, nodes []*corev1.Node) (*lbhooks.HealthCheck, err
 	}
 	hc := defaults[provider]
 	hc.Source = "defaults of " + string(provider)
+	hc.Resets = resets(svc, provider)
 	var err error
 	switch provider {
 	case AWSClassic, AWSNetwork, AWSLBC:
@@ -142,4 +144,14 @@ func Assumed() *lbhooks.HealthCheck {
 func probesElsewhere(svc *corev1.Service) bool {
 	port, ok := svc.Annotations[awsPrefix+"healthcheck-port"]
 	return ok && port != strconv.Itoa(int(svc.Spec.HealthCheckNodePort))
+}
+
+// resets says that a balancer breaks the open connections of a node whose check fails, "" where it keeps them. A network
+// load balancer does unless its target group says otherwise.
+func resets(svc *corev1.Service, provider Provider) string {
+	keeps := strings.Contains(svc.Annotations[awsPrefix+"target-group-attributes"], "target_health_state.unhealthy.connection_termination.enabled=false")
+	if provider != AWSNetwork && (provider != AWSLBC || keeps) {
+		return ""
+	}
+	return "a network load balancer of AWS resets the open connections of a node whose health check fails"
 }

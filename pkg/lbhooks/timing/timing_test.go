@@ -82,7 +82,7 @@ func TestKnown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(lbhooks.HealthCheck{}, "Source")); diff != "" {
+			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(lbhooks.HealthCheck{}, "Source", "Resets")); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
 			if got != nil && got.Source == "" {

@@ -1,0 +1,43 @@
+package hookset
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/lbhooks/aws"
+	execcmd "github.com/safedrain/safedrain/pkg/lbhooks/exec"
+	httphook "github.com/safedrain/safedrain/pkg/lbhooks/http"
+)
+
+// knownOptions are the options of each hook that has any, by the hook's name: "aws": aws.Options(). A hook without an
+// entry knows none.
+var knownOptions = map[string][]lbhooks.Option{
+	aws.Name:      aws.Options(),
+	execcmd.Name:  execcmd.Options(),
+	httphook.Name: httphook.Options(),
+}
+
+// named are the hooks that may be configured more than once, under names of their own.
+var named = []string{execcmd.Name, httphook.Name}
+
+// ParseOptions reads the values of --hook-option, "name.key=value": the options of each hook by its name. A value given
+// twice for one key is a mistake unless it is the same.
+func ParseOptions(values []string) (map[string]map[string]string, error) {
+	out := map[string]map[string]string{}
+	for _, text := range values {
+		path, value, ok := strings.Cut(text, "=")
+		name, key, dot := strings.Cut(path, ".")
+		if !ok || !dot || name == "" || key == "" {
+			return nil, fmt.Errorf("hook option %q: write name.key=value", text)
+		}
+		if out[name] == nil {
+			out[name] = map[string]string{}
+		}
+		if other, twice := out[name][key]; twice && other != value {
+			return nil, fmt.Errorf("hook option %q: %s is %q already", text, path, other)
+		}
+		out[name][key] = value
+	}
+	return out, nil
+}

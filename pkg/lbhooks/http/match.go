@@ -1,0 +1,24 @@
+package httphook
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/lbhooks/protocol"
+)
+
+// Match takes no Service by itself: nothing in a cluster shows a balancer that only a server knows.
+func (h *Hook) Match(*corev1.Service, lbhooks.Objects) (lbhooks.Rotation, bool) {
+	return lbhooks.Rotation{}, false
+}
+
+// Assert returns the rotation of a Service that names this hook.
+func (h *Hook) Assert(*corev1.Service, lbhooks.Objects) lbhooks.Rotation {
+	if h.offline {
+		return protocol.Rotation(h.name, "the server of "+h.name+" works this balancer")
+	}
+	if err := h.Configured(); err != nil {
+		return protocol.NotConfigured(h.name, err)
+	}
+	return protocol.Rotation(h.name, "the server of "+h.name+" works this balancer")
+}

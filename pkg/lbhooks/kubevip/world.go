@@ -1,0 +1,145 @@
+package kubevip
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+)
+
+// world is everything of kube-vip in one set of objects, read once for all Services.
+type world struct {
+	config config
+	agents map[string]*corev1.Pod          // by node: a kube-vip that announces Services; the Ready one of two
+	known  bool                            // such a pod is at hand; else every node is taken to run one
+	nodes  map[string]*corev1.Node         // by name
+	holder map[types.NamespacedName]string // by Lease: the node that holds it
+	stuck  string                          // why no label takes kube-vip off a node; "" when the exclude label does
+	differ bool                            // the pods are set up in different ways
+}
+
+func newWorld(objects lbhooks.Objects) *world {
+	w := &world{agents: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, holder: map[types.NamespacedName]string{}}
+	nodeOf := map[string]string{} // by what kube-vip may call a node: its name, or its host's
+	for _, n := range objects.Nodes() {
+		w.nodes[n.Name] = n
+		if host := n.Labels[corev1.LabelHostname]; host != "" {
+			nodeOf[host] = n.Name
+		}
+	}
+	for name := range w.nodes {
+		nodeOf[name] = name
+	}
+	w.readAgents(objects)
+	for _, u := range objects.Custom(schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}) {
+		if id, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity"); id != "" {
+			node, ok := nodeOf[id]
+			if !ok {
+				node = id
+			}
+			w.holder[types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}] = node
+		}
+	}
+	return w
+}
+
+// readAgents notes the pods that announce Services, how they are set up, and whether the label moves them.
+func (w *world) readAgents(objects lbhooks.Objects) {
+	w.config = defaultConfig()
+	for _, pod := range objects.Agents(Name) {
+		c := configOf(pod)
+		if pod.Spec.NodeName == "" || !c.services {
+			continue
+		}
+		if w.known && c != w.config {
+			w.differ = true
+		}
+		w.config, w.known = c, true
+		if old := w.agents[pod.Spec.NodeName]; old == nil || !lbhooks.PodReady(old) {
+			w.agents[pod.Spec.NodeName] = pod
+		}
+		if why := w.moves(pod, objects); why != "" {
+			w.stuck = why
+		}
+	}
+	if !w.known {
+		w.stuck = "no DaemonSet of kube-vip is seen, so no label takes it off a node"
+	}
+}
+
+// moves says why the exclude label does not take a kube-vip pod off its node; "" when it does: then its DaemonSet selects
+// the node without the label and does not with it. The pod itself does not tell, since the DaemonSet controller puts a
+// rule of its own in place of the template's.
+func (w *world) moves(pod *corev1.Pod, objects lbhooks.Objects) string {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "DaemonSet" {
+		return fmt.Sprintf("pod %s/%s is of no DaemonSet, so no label takes kube-vip off a node", pod.Namespace, pod.Name)
+	}
+	set, ok := objects.DaemonSet(pod.Namespace, owner.Name)
+	node := w.nodes[pod.Spec.NodeName]
+	if !ok || node == nil {
+		return fmt.Sprintf("DaemonSet %s/%s is not at hand, so nothing shows that a label takes kube-vip off a node", pod.Namespace, owner.Name)
+	}
+	rule := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: set.Spec.Template.Spec})
+	if !lbhooks.LabelRemoves(node, func(n *corev1.Node) bool {
+		match, err := rule.Match(n)
+		return err == nil && match
+	}) {
+		return fmt.Sprintf("DaemonSet %s/%s runs on nodes whatever the label %s says", set.Namespace, set.Name, lbhooks.ExcludeLabel)
+	}
+	return ""
+}
+
+// claims says why the Service is kube-vip's; "" when it is not.
+func (w *world) claims(svc *corev1.Service) string {
+	class := svc.Spec.LoadBalancerClass
+	if w.known {
+		switch {
+		case class != nil && *class != w.config.class, class == nil && w.config.classOnly:
+			return ""
+		case w.config.namespace != "" && w.config.namespace != svc.Namespace:
+			return ""
+		case class != nil:
+			return fmt.Sprintf("load balancer class %q", *class)
+		}
+		return "kube-vip runs for Services of type LoadBalancer"
+	}
+	if class != nil {
+		if *class == defaultClass {
+			return fmt.Sprintf("load balancer class %q", *class)
+		}
+		return ""
+	}
+	if _, ok := w.holder[w.config.leaseOf(svc)]; ok {
+		return "there is a Lease " + w.config.leaseOf(svc).String()
+	}
+	for key := range svc.Annotations {
+		if strings.HasPrefix(key, annotationPrefix) {
+			return "annotations of kube-vip"
+		}
+	}
+	return ""
+}
+
+// runs says why kube-vip cannot announce from a node; "" when it can.
+func (w *world) runs(node string) string {
+	n := w.nodes[node]
+	switch pod := w.agents[node]; {
+	case n != nil && lbhooks.Virtual(n):
+		return "a virtual node"
+	case !w.known:
+		return ""
+	case pod == nil:
+		return "no kube-vip on it"
+	case !lbhooks.PodReady(pod):
+		return "its kube-vip " + pod.Namespace + "/" + pod.Name + " is not Ready"
+	}
+	return ""
+}

@@ -1,0 +1,290 @@
+package experiments
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/test/controlplane"
+	"github.com/safedrain/safedrain/test/dataplane"
+	"github.com/safedrain/safedrain/test/dataplane/results"
+)
+
+const (
+	drainTimeout = "120s"
+	afterReturn  = 3 * time.Second // how long requests are counted once a node is back
+)
+
+// drained is one drain of one node.
+type drained struct {
+	*ending
+	node    string
+	report  *guard.DrainReport // safedrain's
+	leaving map[string]leaving // by the name of the subject
+}
+
+// acted is what was done in one run, and when.
+type acted struct {
+	window
+	tool     string
+	drains   []*drained
+	exit     int // the worst of all commands
+	problems []string
+
+	mu    sync.Mutex
+	steps []results.Step
+}
+
+// note adds a step that happens now.
+func (a *acted) note(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.steps = append(a.steps, results.Step{At: inSeconds(time.Since(a.begin)), What: fmt.Sprintf(format, args...)})
+}
+
+// problem notes something that is not as it has to be.
+func (a *acted) problem(format string, args ...any) {
+	a.problems = append(a.problems, fmt.Sprintf(format, args...))
+}
+
+// act does what the round is about.
+func (s *scene) act(ctx context.Context, tool string) (*acted, error) {
+	a := &acted{tool: tool, window: window{begin: time.Now()}}
+	var err error
+	switch {
+	case s.round.Fault != nil:
+		err = s.drainWithFault(ctx, a)
+	case s.round.Act == DrainOne:
+		err = s.drainOne(ctx, a)
+	case s.round.Act == Rolling:
+		err = s.drainAll(ctx, a)
+	case s.round.Act == PowerOff:
+		err = s.powerOff(ctx, a)
+	default:
+		err = fmt.Errorf("round %s: no act %q", s.round.Name, s.round.Act)
+	}
+	a.end = time.Now()
+	return a, err
+}
+
+// drainOne drains the node. After safedrain it puts the node back, with pods on it, while requests are counted; after
+// kubectl it watches for as long as balancers need to notice.
+func (s *scene) drainOne(ctx context.Context, a *acted) error {
+	if err := s.drain(ctx, a, s.node); err != nil {
+		return err
+	}
+	if a.tool == results.Kubectl {
+		return pause(ctx, s.round.Watch)
+	}
+	if err := s.comeBack(ctx, a, s.node); err != nil {
+		return err
+	}
+	return pause(ctx, afterReturn)
+}
+
+// drainAll drains every node, and puts each back, with pods on it, before the next.
+func (s *scene) drainAll(ctx context.Context, a *acted) error {
+	for _, n := range s.lab.Nodes {
+		if err := s.drain(ctx, a, n.Name); err != nil {
+			return err
+		}
+		if err := s.comeBack(ctx, a, n.Name); err != nil {
+			return err
+		}
+		if err := s.scale(ctx, nodeCount); err != nil {
+			return err
+		}
+		if err := s.spread(ctx, s.apps(), false); err != nil {
+			return fmt.Errorf("%w: %w", errDiscard, err)
+		}
+	}
+	return pause(ctx, s.round.Watch)
+}
+
+// powerOff drains the node and switches it off, then on again.
+func (s *scene) powerOff(ctx context.Context, a *acted) error {
+	if err := s.drain(ctx, a, s.node); err != nil {
+		return err
+	}
+	n := s.machine(s.node)
+	if err := errors.Join(n.Disconnect(ctx), n.StopAgent(ctx), n.StopProxy(ctx)); err != nil {
+		return err
+	}
+	a.note("node off")
+	if err := pause(ctx, s.round.Watch); err != nil {
+		return err
+	}
+	if err := errors.Join(n.Connect(ctx), n.StartProxy(), n.StartAgent()); err != nil {
+		return err
+	}
+	a.note("node on")
+	if a.tool == results.Kubectl {
+		return nil
+	}
+	if err := s.spread(ctx, s.apps(), false); err != nil {
+		return err
+	}
+	if err := s.uncordon(ctx, a, s.node); err != nil {
+		return err
+	}
+	return pause(ctx, afterReturn)
+}
+
+// drain runs the tool on a node, and sees meanwhile when each balancer stops sending there.
+func (s *scene) drain(ctx context.Context, a *acted, node string) error {
+	d := &drained{node: node}
+	a.drains = append(a.drains, d)
+	a.note("drain of %s begins", node)
+	watching, stop := context.WithCancel(ctx)
+	seen := s.seeLeaving(watching, node)
+	program, args := s.tools.Kubectl, []string{"drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=" + drainTimeout}
+	if a.tool == results.Safedrain {
+		program = s.tools.Safedrain
+		args = slices.Concat([]string{node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=" + drainTimeout, "-o", "json"}, s.drainFlags())
+	}
+	var err error
+	d.ending, err = call(ctx, s.lab, nil, program, args...)
+	if err == nil && a.tool == results.Safedrain {
+		if err := pause(ctx, 2*lookInterval); err != nil { // for a look that was under way
+			stop()
+			return err
+		}
+	}
+	stop()
+	d.leaving = seen()
+	if err != nil {
+		return err
+	}
+	a.exit = max(a.exit, d.code)
+	a.note("drain of %s ended with exit code %d", node, d.code)
+	if d.code != 0 && s.round.Fault == nil {
+		a.problem("%s", d.ending)
+	}
+	if a.tool != results.Safedrain {
+		return nil
+	}
+	d.report = &guard.DrainReport{}
+	if err := json.Unmarshal([]byte(d.stdout), d.report); err != nil {
+		d.report = nil
+		a.problem("no report: %v: %s", err, d.ending)
+	}
+	return nil
+}
+
+// flags that the ways of the subjects need, each once.
+func (s *scene) flags() []string {
+	var flags []string
+	for _, w := range s.subjects {
+		for _, f := range w.way.Flags {
+			if !slices.Contains(flags, f) {
+				flags = append(flags, f)
+			}
+		}
+	}
+	return flags
+}
+
+// drainFlags are the flags of a drain by safedrain.
+func (s *scene) drainFlags() []string {
+	flags := s.flags()
+	for _, w := range s.subjects {
+		if w.Hold {
+			flags = append(flags, "--hold="+s.namespace+"/"+w.app)
+		}
+	}
+	if s.round.Fault != nil {
+		flags = append(flags, s.round.Fault.Flags...)
+	}
+	return flags
+}
+
+// comeBack makes a node schedulable, lets a pod of each app come to it, and puts it back into rotation.
+func (s *scene) comeBack(ctx context.Context, a *acted, node string) error {
+	if err := s.uncordon(ctx, a, node); err != nil {
+		return err
+	}
+	if err := s.scale(ctx, nodeCount+1); err != nil {
+		return err
+	}
+	if err := s.podsOn(ctx, node); err != nil {
+		return fmt.Errorf("%w: %w", errDiscard, err)
+	}
+	if a.tool == results.Kubectl {
+		return nil
+	}
+	return s.uncordon(ctx, a, node)
+}
+
+// uncordon puts a node back with the tool.
+func (s *scene) uncordon(ctx context.Context, a *acted, node string) error {
+	program, args := s.tools.Kubectl, []string{"uncordon", node}
+	if a.tool == results.Safedrain {
+		program, args = s.tools.Safedrain, append([]string{"uncordon", node, "--wait-timeout=30s"}, s.flags()...)
+	}
+	a.note("uncordon of %s begins", node)
+	e, err := call(ctx, s.lab, nil, program, args...)
+	if err != nil {
+		return err
+	}
+	a.note("uncordon of %s ended with exit code %d", node, e.code)
+	if e.code != 0 {
+		a.problem("%s", e)
+	}
+	return nil
+}
+
+// scale sets the replicas of every app, which are then one more than nodes for a node to get its pod back, or as many.
+func (s *scene) scale(ctx context.Context, replicas int) error {
+	if s.round.DaemonSet {
+		return nil
+	}
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	var errs []error
+	for _, app := range s.apps() {
+		_, err := s.lab.Client.AppsV1().Deployments(s.namespace).Patch(ctx, app, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// podsOn waits until every app has a Ready pod on a node.
+func (s *scene) podsOn(ctx context.Context, node string) error {
+	return controlplane.Poll(ctx, 20*time.Second, "a pod of each app on "+node, func(ctx context.Context) (bool, string, error) {
+		list, err := s.lab.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		if err != nil {
+			return false, "", err
+		}
+		var missing []string
+		for _, app := range s.apps() {
+			there := func(p corev1.Pod) bool {
+				return p.Labels[dataplane.AppLabel] == app && p.DeletionTimestamp == nil && podReady(&p)
+			}
+			if !slices.ContainsFunc(list.Items, there) {
+				missing = append(missing, app)
+			}
+		}
+		return len(missing) == 0, "none of " + strings.Join(missing, ", "), nil
+	})
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,159 @@
+package experiments
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/test/dataplane/results"
+)
+
+// slack is what a safe drain may take beyond its balancer's removal, the settle time and the end of the pods.
+const slack = time.Second
+
+// records makes a record for each subject of what its load saw, and judges it.
+func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, error) {
+	out := make([]*results.Record, 0, len(s.subjects))
+	for _, w := range s.subjects {
+		r := &results.Record{
+			Key:    results.Key{Experiment: w.Experiment, Balancer: w.Balancer, Mode: s.lab.ProxyMode, Tool: a.tool, Run: number},
+			Commit: s.tools.Commit, Build: s.tools.Build, Rate: s.round.Rate, Nodes: nodeCount, Exit: a.exit, Steps: a.steps,
+		}
+		seconds, failures := t.observed(w.name())
+		if err := measure(r, seconds, failures, a.window); err != nil {
+			return nil, err
+		}
+		if a.tool == results.Safedrain && len(a.drains) == 1 && a.drains[0].report != nil {
+			r.Times = s.timesOf(w, a.drains[0])
+		}
+		out = append(out, r)
+	}
+	s.bound(a, out)
+	for i, w := range s.subjects {
+		out[i].Problems = append(slices.Clone(a.problems), problemsOf(w, out[i], s.round.Fault)...)
+	}
+	return out, nil
+}
+
+// timesOf takes one safe drain apart, for one Service.
+func (s *scene) timesOf(w *watched, d *drained) *results.Times {
+	key := s.namespace + "/" + w.app
+	t := &results.Times{Total: inSeconds(d.ended.Sub(d.began))}
+	told, ok := step(d.report, "withdraw", "")
+	if !ok {
+		told.Started = d.began
+	}
+	t.Told = inSeconds(told.Started.Sub(d.began))
+	seen := d.leaving[w.name()]
+	if !seen.shown.IsZero() {
+		t.Removed = inSeconds(seen.shown.Sub(told.Started))
+	}
+	if !seen.forwards.IsZero() {
+		t.Switched = inSeconds(seen.forwards.Sub(told.Started))
+	}
+	if proof, ok := step(d.report, "prove", key); ok {
+		t.Proven = inSeconds(proof.Ended.Sub(told.Started))
+	}
+	if settle, ok := step(d.report, "settle", key); ok {
+		t.Settle = inSeconds(settle.Ended.Sub(settle.Started))
+	}
+	var first, last time.Time
+	for _, pod := range s.watcher.on(w.pods, d.node, d.began) {
+		if pod.deleted.IsZero() || pod.deleted.After(d.ended) {
+			continue
+		}
+		if first.IsZero() || pod.deleted.Before(first) {
+			first = pod.deleted
+		}
+		if pod.gone.After(last) {
+			last = pod.gone
+		}
+	}
+	if !first.IsZero() && !last.IsZero() {
+		t.Terminated = inSeconds(last.Sub(first))
+	}
+	return t
+}
+
+func step(report *guard.DrainReport, name, service string) (guard.Step, bool) {
+	i := slices.IndexFunc(report.Steps, func(s guard.Step) bool { return s.Name == name && (service == "" || s.Service == service) })
+	if i < 0 {
+		return guard.Step{}, false
+	}
+	return report.Steps[i], true
+}
+
+// bound says how long the whole drain may have taken: as long as its slowest Service. Of a Service that leaves by its
+// health check while its pods terminate, both times run side by side.
+func (s *scene) bound(a *acted, records []*results.Record) {
+	longest := 0.0
+	for i, r := range records {
+		if r.Times == nil {
+			return
+		}
+		parts := max(0, r.Times.Removed) + r.Times.Settle + r.Times.Terminated
+		if s.subjects[i].way.Name == "health-check" && !s.subjects[i].Hold {
+			parts = max(r.Times.Removed, r.Times.Terminated)
+		}
+		longest = max(longest, parts)
+	}
+	for _, r := range records {
+		r.Times.Bound = longest + slack.Seconds()
+	}
+	if s.round.Fault == nil && len(records) > 0 && records[0].Times.Total > records[0].Times.Bound {
+		a.problem("the drain took %.2f s, and may take %.2f s", records[0].Times.Total, records[0].Times.Bound)
+	}
+}
+
+// problemsOf says what a record shows that must not be.
+func problemsOf(w *watched, r *results.Record, fault *Fault) []string {
+	var out []string
+	if r.Steady.OK == 0 {
+		out = append(out, "nothing was answered before the action")
+	}
+	if w.traits.Source && r.Translated > 0 {
+		out = append(out, fmt.Sprintf("%d answers name another source address than the client's", r.Translated))
+	}
+	if r.Tool != results.Safedrain {
+		return out
+	}
+	if n := r.New.Failed(); n > 0 && (fault == nil || !fault.Breaks) {
+		out = append(out, fmt.Sprintf("%d of %d new connections failed, from %.1f s to %.1f s", n, r.New.Scheduled, r.First, r.Last))
+	}
+	if w.traits.Drains && r.Broken > 0 && fault == nil {
+		out = append(out, fmt.Sprintf("%d kept connections broke, though the balancer drains them", r.Broken))
+	}
+	return out
+}
+
+// measured says which subjects lost nothing by kubectl although they had to: such an experiment measures nothing. Few runs
+// are looked at together by their balancer, many by their experiment as well.
+func measured(round *Round, records []*results.Record) []string {
+	type group struct{ experiment, balancer string }
+	lost, runs := map[group]int{}, map[group]int{}
+	for _, r := range records {
+		if r.Tool != results.Kubectl {
+			continue
+		}
+		for _, g := range []group{{r.Experiment, r.Balancer}, {"", r.Balancer}} {
+			lost[g] += r.New.Failed()
+			runs[g]++
+		}
+	}
+	const many = 3
+	var out []string
+	for _, s := range round.Subjects {
+		g := group{s.Experiment, s.Balancer}
+		if s.Spared || runs[g] == 0 {
+			continue
+		}
+		if runs[g] < many {
+			g.experiment = ""
+		}
+		if lost[g] == 0 {
+			out = append(out, fmt.Sprintf("%s: kubectl drain lost nothing in %d runs: the experiment does not measure", s.name(), runs[g]))
+		}
+	}
+	return out
+}

@@ -1,0 +1,326 @@
+package experiments
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/safedrain/safedrain/test/controlplane"
+	"github.com/safedrain/safedrain/test/dataplane"
+	"github.com/safedrain/safedrain/test/dataplane/balancers"
+	"github.com/safedrain/safedrain/test/dataplane/load"
+)
+
+const (
+	nodeCount   = 4
+	restoreTime = 90 * time.Second
+)
+
+// watched is a subject in a scene.
+type watched struct {
+	*Subject
+	app      string // the name of its Service
+	pods     string // the name of the workload whose pods it selects
+	svc      *corev1.Service
+	balancer balancers.Balancer
+	traits   balancers.Traits
+	way      balancers.Way
+	target   netip.AddrPort
+}
+
+// scene is a round set up on a lab: a namespace with the subjects, behind their balancers.
+type scene struct {
+	lab       *dataplane.Lab
+	client    *dataplane.Host
+	tools     *Tools
+	round     *Round
+	namespace string
+	subjects  []*watched
+	node      string              // the one that is drained, where one is
+	addresses map[netip.Addr]bool // those that were asked for
+	watcher   *watcher
+}
+
+// objectName is a subject's name as an object of the API may have it.
+func objectName(subject string) string { return strings.ReplaceAll(subject, "/", "-") }
+
+// newScene sets a round up and returns when every Service is served by every node.
+func newScene(ctx context.Context, on *stage, round *Round) (*scene, error) {
+	s := &scene{lab: on.lab, client: on.client, tools: on.tools, round: round, namespace: "x-" + round.Name,
+		node: on.lab.Nodes[1].Name, addresses: map[netip.Addr]bool{},
+	}
+	if err := s.release(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.lab.Namespace(ctx, s.namespace); err != nil {
+		return nil, err
+	}
+	for i := range round.Subjects {
+		w, err := s.watch(on.set, &round.Subjects[i])
+		if err != nil {
+			return nil, errors.Join(err, s.remove(ctx))
+		}
+		s.subjects = append(s.subjects, w)
+	}
+	if err := s.populate(ctx, on.set); err != nil {
+		return nil, errors.Join(fmt.Errorf("set up round %s: %w", round.Name, err), s.remove(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *scene) watch(set *balancers.Set, subject *Subject) (*watched, error) {
+	w := &watched{Subject: subject, app: objectName(subject.name()), pods: objectName(subject.name()), balancer: set.Get(subject.Balancer)}
+	if subject.Of != "" {
+		w.pods = objectName(subject.Of)
+	}
+	if w.balancer == nil {
+		return nil, fmt.Errorf("subject %s: its balancer was not started", subject.name())
+	}
+	w.traits = w.balancer.Traits()
+	if len(w.traits.Ways) == 0 {
+		return nil, fmt.Errorf("subject %s: safedrain has no way to take nodes out", subject.name())
+	}
+	w.way = w.traits.Ways[0]
+	if subject.Way != "" {
+		var ok bool
+		if w.way, ok = w.traits.Way(subject.Way); !ok {
+			return nil, fmt.Errorf("subject %s: no way %q", subject.name(), subject.Way)
+		}
+	}
+	return w, nil
+}
+
+// populate makes the workloads and Services, and lets the balancers carry them.
+func (s *scene) populate(ctx context.Context, set *balancers.Set) (err error) {
+	if s.watcher, err = watchPods(ctx, s.lab, s.namespace); err != nil {
+		return err
+	}
+	if err := s.workloads(ctx); err != nil {
+		return err
+	}
+	if err := s.spread(ctx, s.apps(), true); err != nil {
+		return err
+	}
+	for _, w := range s.subjects {
+		if w.svc, err = s.service(ctx, w); err != nil {
+			return err
+		}
+	}
+	for _, b := range set.Balancers {
+		if err := b.Carry(ctx, s.carriedBy(b)...); err != nil {
+			return err
+		}
+	}
+	for _, w := range s.subjects {
+		w.target = w.balancer.Target(w.svc)
+	}
+	return nil
+}
+
+func (s *scene) carriedBy(b balancers.Balancer) []*corev1.Service {
+	var out []*corev1.Service
+	for _, w := range s.subjects {
+		if w.balancer == b {
+			out = append(out, w.svc)
+		}
+	}
+	return out
+}
+
+// apps are the workloads of the scene.
+func (s *scene) apps() []string {
+	var out []string
+	for _, w := range s.subjects {
+		if w.Of == "" {
+			out = append(out, w.pods)
+		}
+	}
+	return out
+}
+
+// workloads makes the pods of all subjects, side by side.
+func (s *scene) workloads(ctx context.Context) error {
+	var group sync.WaitGroup
+	errs := make([]error, len(s.subjects))
+	for i, w := range s.subjects {
+		if w.Of != "" {
+			continue
+		}
+		group.Go(func() {
+			if s.round.DaemonSet {
+				_, errs[i] = s.lab.DaemonSet(ctx, s.namespace, w.pods, w.Pods...)
+				return
+			}
+			options := append([]dataplane.PodOption{dataplane.WithSpread()}, w.Pods...)
+			_, errs[i] = s.lab.Deployment(ctx, s.namespace, w.pods, nodeCount, options...)
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// service makes the Service of a subject.
+func (s *scene) service(ctx context.Context, w *watched) (*corev1.Service, error) {
+	var asked error
+	svc, err := s.lab.Service(ctx, s.namespace, w.app, func(svc *corev1.Service) {
+		svc.Spec.Selector = map[string]string{dataplane.AppLabel: w.pods}
+		w.traits.Service(svc)
+		for key, value := range w.way.Annotations {
+			metav1.SetMetaDataAnnotation(&svc.ObjectMeta, key, value)
+		}
+		if w.traits.OneNode {
+			asked = s.ask(svc)
+		}
+	})
+	return svc, errors.Join(asked, err)
+}
+
+// machine is a node of the lab by its name.
+func (s *scene) machine(name string) *dataplane.Node {
+	i := slices.IndexFunc(s.lab.Nodes, func(n *dataplane.Node) bool { return n.Name == name })
+	return s.lab.Nodes[i]
+}
+
+// remove takes the scene away.
+func (s *scene) remove(ctx context.Context) error {
+	if s.watcher != nil {
+		s.watcher.close()
+	}
+	zero, background := int64(0), metav1.DeletePropagationBackground
+	err := s.lab.Client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{GracePeriodSeconds: &zero, PropagationPolicy: &background})
+	if err != nil {
+		return err
+	}
+	return controlplane.Poll(ctx, restoreTime, "namespace "+s.namespace+" gone", func(ctx context.Context) (bool, string, error) {
+		_, err := s.lab.Client.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, "", nil
+		}
+		return false, "still there", err
+	})
+}
+
+// spread waits until each app has one Ready pod on every node and nothing else. Surplus pods are deleted, the youngest
+// first, so that their replacements go where one is missing; at once if hurry.
+func (s *scene) spread(ctx context.Context, apps []string, hurry bool) error {
+	what := "a pod of each app on every node"
+	asked := map[types.UID]bool{}
+	return controlplane.Poll(ctx, restoreTime, what, func(ctx context.Context) (bool, string, error) {
+		list, err := s.lab.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		state := ""
+		for _, app := range apps {
+			surplus, open := surplusOf(list.Items, app, s.round.DaemonSet)
+			if open != "" {
+				state = app + ": " + open
+			}
+			if surplus == nil || asked[surplus.UID] {
+				continue
+			}
+			asked[surplus.UID] = true
+			if err := s.deletePod(ctx, surplus, hurry); err != nil {
+				return false, "", err
+			}
+		}
+		return state == "", state, nil
+	})
+}
+
+func (s *scene) deletePod(ctx context.Context, pod *corev1.Pod, hurry bool) error {
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
+	if hurry {
+		second := int64(1)
+		options.GracePeriodSeconds = &second
+	}
+	err := s.lab.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// surplusOf finds a pod of an app that stands where another does while a node has none, and says what is still to come;
+// nothing when each node has one.
+func surplusOf(pods []corev1.Pod, app string, daemonSet bool) (*corev1.Pod, string) {
+	byNode := map[string][]*corev1.Pod{}
+	ready, terminating := 0, 0
+	for i := range pods {
+		p := &pods[i]
+		switch {
+		case p.Labels[dataplane.AppLabel] != app:
+		case p.DeletionTimestamp != nil:
+			terminating++
+		case !podReady(p):
+		default:
+			ready++
+			byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
+		}
+	}
+	if terminating > 0 || ready < nodeCount {
+		return nil, fmt.Sprintf("%d Ready, %d terminating", ready, terminating)
+	}
+	if len(byNode) == nodeCount && ready == nodeCount {
+		return nil, ""
+	}
+	var fullest []*corev1.Pod
+	for _, name := range slices.Sorted(maps.Keys(byNode)) {
+		if len(byNode[name]) > len(fullest) {
+			fullest = byNode[name]
+		}
+	}
+	if daemonSet {
+		return nil, fmt.Sprintf("%d Ready on %d nodes", ready, len(byNode))
+	}
+	return slices.MaxFunc(fullest, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	}), fmt.Sprintf("on %d nodes", len(byNode))
+}
+
+func podReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// inRotation waits until every balancer shows the nodes that it had at first.
+func (s *scene) inRotation(ctx context.Context) error {
+	return controlplane.Poll(ctx, restoreTime, "every node in rotation", func(ctx context.Context) (bool, string, error) {
+		for _, w := range s.subjects {
+			shown, err := w.balancer.Shown(ctx, w.svc)
+			if err != nil {
+				return false, w.name(), err
+			}
+			want := nodeCount
+			if w.traits.OneNode {
+				want = 1
+			}
+			if len(shown) != want || w.traits.OneNode && shown[0] != s.node {
+				return false, fmt.Sprintf("%s: %v", w.name(), shown), nil
+			}
+		}
+		return true, "", nil
+	})
+}
+
+// targets are what the load is sent to.
+func (s *scene) targets() []load.Target {
+	out := make([]load.Target, 0, len(s.subjects))
+	for _, w := range s.subjects {
+		out = append(out, load.Target{Name: w.name(), Address: w.target, Rate: s.round.Rate, Kept: s.round.Kept})
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package experiments
+
+import (
+	"slices"
+	"time"
+
+	"github.com/safedrain/safedrain/test/dataplane"
+	"github.com/safedrain/safedrain/test/dataplane/balancers"
+	"github.com/safedrain/safedrain/test/dataplane/results"
+)
+
+// Act is what is done to the nodes.
+type Act string
+
+// The acts.
+const (
+	// DrainOne drains one node, and for safedrain puts it back under load.
+	DrainOne Act = "drain"
+	// Rolling drains every node, one after another, and puts each back before the next.
+	Rolling Act = "rolling"
+	// PowerOff drains one node and switches it off at once.
+	PowerOff Act = "power-off"
+)
+
+// Subject is a Service that is watched during a round, with pods of its own.
+type Subject struct {
+	// Experiment is the name under which it is recorded.
+	Experiment string
+	// Balancer is one of [balancers.Names].
+	Balancer string
+	// Way is how safedrain takes nodes out: the name of a [balancers.Way]; the balancer's best when empty.
+	Way string
+	// Pods say how its pods behave.
+	Pods []dataplane.PodOption
+	// Hold asks safedrain to hold its pods until the health check has failed.
+	Hold bool
+	// Of names the subject whose pods this Service selects, instead of pods of its own: "experiment/balancer".
+	Of string
+	// Spared says that kubectl need not lose a request here.
+	Spared bool
+}
+
+func (s *Subject) name() string { return s.Experiment + "/" + s.Balancer }
+
+// Round is one action and the Services that are watched meanwhile.
+type Round struct {
+	Name     string
+	Act      Act
+	Subjects []Subject
+	// Rate is how many new connections each Service gets a second, and Kept how many kept connections.
+	Rate float64
+	Kept int
+	// DaemonSet has a pod on every node by a DaemonSet instead of a Deployment.
+	DaemonSet bool
+	// Watch is how long requests are counted after kubectl has ended; safedrain's are until the node is back.
+	Watch time.Duration
+	// Fault happens during a drain by safedrain, which alone is run then.
+	Fault *Fault
+	// Short says that the round belongs to the short form, with these balancers only.
+	Short []string
+}
+
+// Rates: those of a round add up to 200 and more new connections a second, and to 50 kept connections.
+const (
+	manyRate = 25
+	fewRate  = 50
+)
+
+// After SIGTERM, preStop and a closed listener: the times of the pods.
+const (
+	shortPreStop = 2 * time.Second // shorter than HAProxy's check, which takes 6 seconds
+	longPreStop  = 12 * time.Second
+	rollPreStop  = 3 * time.Second // as long as kube-proxy needs, so that moving pods between drains loses nothing
+	closedFor    = 5 * time.Second
+)
+
+// behind makes the same subject behind each balancer.
+func behind(names []string, s Subject, spared ...string) []Subject {
+	out := make([]Subject, 0, len(names))
+	for _, name := range names {
+		s := s
+		s.Balancer, s.Spared = name, slices.Contains(spared, name)
+		out = append(out, s)
+	}
+	return out
+}
+
+// Names of the experiments.
+const (
+	plain        = "drain"
+	closed       = "closed-listener"
+	preStopShort = "prestop-short"
+	preStopLong  = "prestop-long"
+	hold         = "hold"
+	shared       = "shared-pods"
+	rolling      = "rolling"
+	powerOff     = "daemonset-power-off"
+)
+
+// Rounds is everything that is measured, in the order in which it is.
+func Rounds() []Round {
+	check := []string{balancers.HAProxyHealthCheck}
+	rounds := []Round{
+		{
+			Name: "one-node", Act: DrainOne, Rate: manyRate, Kept: 5, Watch: 14 * time.Second,
+			Short: []string{balancers.HAProxyHealthCheck, balancers.HAProxyTCP, balancers.NodePort, balancers.MetalLBL2, balancers.MetalLBBGP},
+			Subjects: slices.Concat(
+				behind(balancers.Names, Subject{Experiment: plain}),
+				behind(balancers.Names, Subject{Experiment: closed, Pods: []dataplane.PodOption{
+					dataplane.WithSIGTERM(dataplane.CloseListener(closedFor)),
+				}}),
+			),
+		},
+		{
+			Name: "hold-and-shared", Act: DrainOne, Rate: fewRate, Kept: 12, Watch: 10 * time.Second,
+			Subjects: slices.Concat(
+				behind(check, Subject{Experiment: hold, Way: "health-check", Hold: true}),
+				[]Subject{
+					{Experiment: shared, Balancer: balancers.HAProxyHealthCheck},
+					{Experiment: shared, Balancer: balancers.MetalLBL2, Of: shared + "/" + balancers.HAProxyHealthCheck},
+					{Experiment: shared, Balancer: balancers.MetalLBBGP, Of: shared + "/" + balancers.HAProxyHealthCheck},
+				},
+			),
+		},
+		{
+			Name: "prestop", Act: DrainOne, Rate: manyRate, Kept: 5, Watch: 10 * time.Second,
+			Subjects: slices.Concat(
+				behind(balancers.Names, Subject{Experiment: preStopShort, Pods: []dataplane.PodOption{dataplane.WithPreStop(shortPreStop)}},
+					balancers.MetalLBL2, balancers.MetalLBBGP),
+				behind(check, Subject{Experiment: preStopLong, Way: "health-check", Pods: []dataplane.PodOption{dataplane.WithPreStop(longPreStop)}}, check...),
+				behind(balancers.Names[1:], Subject{Experiment: preStopLong, Pods: []dataplane.PodOption{dataplane.WithPreStop(longPreStop)}},
+					balancers.MetalLBL2, balancers.MetalLBBGP),
+			),
+		},
+		{
+			Name: "rolling", Act: Rolling, Rate: fewRate, Kept: 10, Watch: 2 * time.Second,
+			Subjects: behind(balancers.Names, Subject{Experiment: rolling, Pods: []dataplane.PodOption{dataplane.WithPreStop(rollPreStop)}},
+				balancers.MetalLBBGP),
+		},
+		{
+			Name: "power-off", Act: PowerOff, Rate: fewRate, Kept: 10, DaemonSet: true, Watch: 8 * time.Second,
+			Subjects: behind(balancers.Names, Subject{Experiment: powerOff}),
+		},
+	}
+	return append(rounds, faultRounds()...)
+}
+
+// Titles are the texts of the tables.
+func Titles() results.Titles {
+	t := results.Titles{
+		Plotted: plain,
+		Experiments: []results.Title{
+			{Name: plain, Text: "One node of four is drained; its pods have no preStop and end at SIGTERM, as most do. 25 new connections a second for each Service."},
+			{Name: closed, Text: "The same; the pods close their listener at SIGTERM and exit 5 s later."},
+			{Name: preStopShort, Text: "The same; the pods sleep 2 s before SIGTERM, which is shorter than HAProxy's health check (6 s)."},
+			{Name: preStopLong, Text: "The same; the pods sleep 12 s before SIGTERM, which is longer. Behind HAProxy with the health check nobody tells the balancer anything: safedrain relies on the check, since it knows that the pods outlive it."},
+			{Name: hold, Text: "The pods have no preStop, the balancer honours healthCheckNodePort and cannot be told: safedrain makes the check fail first (`--hold`), while the pods serve. 50 new connections a second."},
+			{Name: shared, Text: "Several Services, each behind another balancer, select the same pods: one eviction takes the endpoint from all. 50 new connections a second for each."},
+			{Name: rolling, Text: "A rolling upgrade: all four nodes, one after another, each put back before the next. The pods sleep 3 s before SIGTERM. 50 new connections a second."},
+			{Name: powerOff, Text: "The pods belong to a DaemonSet, which a drain leaves alone; the node is switched off as soon as the drain has ended. 50 new connections a second."},
+		},
+		Balancers: []results.Title{
+			{Name: balancers.HAProxyHealthCheck, Text: "HAProxy, one server a node, health check on healthCheckNodePort every 2 s, 3 failures; safedrain tells it by an `exec` hook, through its runtime socket"},
+			{Name: balancers.HAProxyTCP, Text: "HAProxy with a TCP check of the nodePort, every 2 s, 3 failures; `exec` hook"},
+			{Name: balancers.NodePort, Text: "an outside balancer (HAProxy without any check) on the nodePort of every node; `exec` hook"},
+			{Name: balancers.MetalLBL2, Text: "MetalLB v0.15.3, L2: one node answers ARP for the address"},
+			{Name: balancers.MetalLBBGP, Text: "MetalLB v0.15.3, BGP to a router (FRR) that spreads connections over the nodes (ECMP)"},
+		},
+	}
+	for _, r := range faultRounds() {
+		t.Experiments = append(t.Experiments, results.Title{Name: r.Fault.experiment(), Text: r.Fault.Says})
+	}
+	return t
+}
