@@ -17,16 +17,20 @@ BENCH_FLAGS  ?= -benchtime 1x -timeout 60m
 FUZZTIME     ?= 60s
 EXAMPLE      ?= testdata/example/before
 
+# The data plane lab that stays: its name, and -nodes N, -proxy-mode nftables|iptables, -ipv6.
+DATAPLANE_NAME  ?= lab
+DATAPLANE_FLAGS ?=
+
 # What shows that generated parts of the README are up to date; empty to leave that out.
 README_CHECK ?= go run ./internal/cmd/readme -check
 
 LINT := $(CURDIR)/.cache/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down bench fuzz
+.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down dataplane-up dataplane-down bench fuzz
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s%s\n", $$1, $$2}'
 
 build: ## build bin/safedrain
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/safedrain ./cmd/safedrain
@@ -49,6 +53,12 @@ cluster: controlplane ## start a control plane that stays, with fake nodes and t
 
 cluster-down: ## end what `make cluster` started
 	cd test && go run ./cmd/cluster down
+
+dataplane-up: controlplane ## start a cluster that stays and carries packets, on network namespaces; needs root
+	cd test && go run ./cmd/dataplane up $(DATAPLANE_NAME:%=-name %) $(DATAPLANE_FLAGS)
+
+dataplane-down: ## end what `make dataplane-up` started
+	cd test && go run ./cmd/dataplane down $(DATAPLANE_NAME:%=-name %)
 
 bench: build controlplane ## run the benchmarks on the real control plane
 	cd test && go test -run '^$$' -bench '$(BENCH)' $(BENCH_FLAGS) ./bench/...

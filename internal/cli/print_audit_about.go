@@ -84,7 +84,11 @@ func (v *auditView) who(b *strings.Builder, s *guard.ServicePlan) {
 		return
 	}
 	if s.Balancer.Hook == "none" {
-		writeAudit(b, "who", "no balancer is known: whether anyone sends to these nodes cannot be told from the cluster; safedrain.dev/nodes on the Service says it")
+		text := "no balancer is known: whether anyone sends to these nodes cannot be told from the cluster; safedrain.dev/nodes on the Service says it"
+		if v.report.Probe == nil {
+			text += "; audit --probe, run outside these nodes, shows what a client there gets"
+		}
+		writeAudit(b, "who", text)
 	}
 	var out []string
 	for n := range v.tainted {

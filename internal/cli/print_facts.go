@@ -144,11 +144,16 @@ func (v *planView) time() string {
 	if v.plan.Refused() || v.podsGoing() == 0 && len(v.plan.Services) == 0 {
 		return ""
 	}
-	var prove, settle, grace time.Duration
+	var prove, hold, settle, grace time.Duration
 	for i := range v.plan.Services {
 		s := &v.plan.Services[i]
 		if s.Verdict == guard.Withdraw {
 			prove = v.hookTimeout
+		}
+		if s.Hold != nil {
+			if wait, err := time.ParseDuration(s.Hold.Wait); err == nil {
+				hold = max(hold, wait)
+			}
 		}
 		if s.Verdict != guard.Safe {
 			settle = max(settle, v.settleOf(s.Balancer.Hook))
@@ -163,7 +168,7 @@ func (v *planView) time() string {
 	for _, part := range []struct {
 		name string
 		d    time.Duration
-	}{{"hook", prove}, {"settle", settle}, {"longest grace", grace}} {
+	}{{"hook", prove}, {"health check", hold}, {"settle", settle}, {"longest grace", grace}} {
 		if part.d > 0 {
 			parts = append(parts, part.name+" "+seconds(part.d))
 		}
@@ -175,7 +180,7 @@ func (v *planView) time() string {
 	if len(v.plan.Nodes) > 1 {
 		each = " a node"
 	}
-	return fmt.Sprintf("at most %s%s (%s) unless a budget waits", seconds(prove+settle+grace), each, strings.Join(parts, ", "))
+	return fmt.Sprintf("at most %s%s (%s) unless a budget waits", seconds(prove+hold+settle+grace), each, strings.Join(parts, ", "))
 }
 
 // next is what to type: only what leads on. Nothing is offered for what waiting does not help, but its repair.

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -109,6 +110,9 @@ func probeLines(services []guard.ServicePlan) ([]probeLine, map[probeLine][]stri
 					service: s.Key(), port: p.Title(), number: p.Number, predicted: p.Predicted.Words(),
 					note: p.NotCounted, disagrees: p.Disagrees(), counts: p.Counts(),
 				}
+				if p.Port == guard.PortHealthCheck {
+					l.number = math.MaxInt32 // last
+				}
 				if p.Observed != "" {
 					l.seen = p.Observed.Words()
 				}
@@ -122,7 +126,7 @@ func probeLines(services []guard.ServicePlan) ([]probeLine, map[probeLine][]stri
 	slices.SortFunc(lines, func(a, b probeLine) int {
 		return cmp.Or(
 			a.rank()-b.rank(), a.service.Compare(b.service), cmp.Compare(a.number, b.number), strings.Compare(a.port, b.port),
-			strings.Compare(b.predicted, a.predicted), strings.Compare(a.seen, b.seen), strings.Compare(a.note, b.note),
+			a.bad()-b.bad(), strings.Compare(a.predicted, b.predicted), strings.Compare(a.seen, b.seen), strings.Compare(a.note, b.note),
 		)
 	})
 	return lines, nodes
@@ -136,4 +140,12 @@ func (l *probeLine) rank() int {
 		return 1
 	}
 	return 2
+}
+
+// bad puts what serves before what does not.
+func (l *probeLine) bad() int {
+	if l.predicted == guard.AnswerOK.Words() || l.predicted == guard.AnswerHealthy.Words() {
+		return 0
+	}
+	return 1
 }

@@ -88,7 +88,7 @@ func (w *world) check(ctx context.Context, nodes []string) {
 	}
 }
 
-// lacks lists what a hook said that it lacks when it was asked.
+// lacks lists what a hook said that it lacks when it was asked: nothing that a role of Kubernetes would mend.
 func (w *world) lacks(hook string) []missing {
 	set, ok := w.hooks.(*hookset.Set)
 	if !ok {
@@ -96,7 +96,7 @@ func (w *world) lacks(hook string) []missing {
 	}
 	var out []missing
 	for _, m := range set.Missing(hook) {
-		out = append(out, missing{What: m.What, Why: m.Why, Forbidden: m.Forbidden})
+		out = append(out, missing{What: m.What, Why: m.Why})
 	}
 	return out
 }

@@ -27,6 +27,7 @@ func (ix *Index) HoldFacts(namespace string) (*guard.HoldFacts, bool) {
 // holdVerbs are what a hold does in a namespace, beside what every drain does.
 var holdVerbs = []struct{ group, resource, verb string }{
 	{"discovery.k8s.io", "endpointslices", "create"},
+	{"discovery.k8s.io", "endpointslices", "get"},
 	{"discovery.k8s.io", "endpointslices", "update"},
 	{"discovery.k8s.io", "endpointslices", "delete"},
 	{"", "pods", "patch"},

@@ -31,7 +31,7 @@ func (n *nodeRun) hold(ctx context.Context, dep *departure) error {
 	start := n.Clock.Now()
 	soft, cancel := n.stop.context(ctx)
 	defer cancel()
-	evidence, err := n.holdPods(soft, dep)
+	evidence, err := n.holdPods(ctx, soft, dep)
 	if err != nil {
 		var against *NotOut
 		switch {
@@ -59,14 +59,15 @@ func (n *nodeRun) hold(ctx context.Context, dep *departure) error {
 	})
 }
 
-// holdPods carries the steps out, and returns the evidence that the balancer left the node out.
-func (n *nodeRun) holdPods(ctx context.Context, dep *departure) (string, error) {
+// holdPods carries the steps out, and returns the evidence that the balancer left the node out. What writes is finished
+// when the work is to stop; soft ends what only looks.
+func (n *nodeRun) holdPods(ctx, soft context.Context, dep *departure) (string, error) {
 	pods, err := n.podsToHold(ctx, dep)
 	if err != nil {
 		return "", err
 	}
 	begun := slices.ContainsFunc(pods, func(p corev1.Pod) bool { _, held := guard.HeldOf(&p); return held })
-	w, err := n.baseline(ctx, dep, begun)
+	w, err := n.baseline(soft, dep, begun)
 	if err != nil {
 		return "", err
 	}
@@ -74,6 +75,9 @@ func (n *nodeRun) holdPods(ctx context.Context, dep *departure) (string, error) 
 		return "", err
 	}
 	for i := range pods {
+		if err := n.stop.Err(); err != nil {
+			return "", err
+		}
 		kept, err := n.coverPod(ctx, dep, &pods[i])
 		if err != nil {
 			return "", err
@@ -82,6 +86,9 @@ func (n *nodeRun) holdPods(ctx context.Context, dep *departure) (string, error) 
 	}
 	// From here on the pods of the Service are held together: one that is not would keep the check at 200.
 	for i := range pods {
+		if err := n.stop.Err(); err != nil {
+			return "", err
+		}
 		if err := n.hide(ctx, dep, &pods[i]); err != nil {
 			return "", err
 		}
@@ -90,7 +97,7 @@ func (n *nodeRun) holdPods(ctx context.Context, dep *departure) (string, error) 
 	if err := n.unlisted(ctx, dep, pods); err != nil {
 		return "", err
 	}
-	return w.wait(ctx)
+	return w.wait(soft)
 }
 
 // podsToHold lists the pods of the Service on the node that live, those that are held already included. One that the plan

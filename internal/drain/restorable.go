@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/safedrain/safedrain/internal/claim"
@@ -44,7 +43,7 @@ func (r *Runner) hooksMissing(ctx context.Context, node *corev1.Node) []error {
 			continue
 		}
 		why := r.hookWorks(hookName)
-		if why == nil || r.serviceGone(ctx, service) {
+		if why == nil || r.serviceGone(ctx, node.Name, service) {
 			continue
 		}
 		wrong = append(wrong, fmt.Errorf("node %q was taken out of %s for %s, and nothing here can put it back: %w; "+
@@ -65,8 +64,12 @@ func (r *Runner) hookWorks(name string) error {
 	return nil
 }
 
-func (r *Runner) serviceGone(ctx context.Context, service string) bool {
-	key := keyOf(service)
-	_, err := r.Client.CoreV1().Services(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	return apierrors.IsNotFound(err)
+// serviceGone reports whether a Service is known to be gone; then there is nothing to put back.
+func (r *Runner) serviceGone(ctx context.Context, node, service string) bool {
+	snapshot, err := r.Load(ctx, []string{node})
+	if err != nil {
+		return false
+	}
+	_, there := snapshot.RawService(keyOf(service))
+	return !there
 }

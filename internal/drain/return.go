@@ -30,7 +30,7 @@ func (w *restoring) hook(ctx context.Context, deadline *stopper, set, hookName, 
 		return fmt.Sprintf("%s out of %s: there is no such hook here", service, hookName), nil
 	}
 	for poll := 0; ; poll++ {
-		if poll%renewPolls == 0 {
+		if poll%renewPolls == renewPolls-1 {
 			if err := w.renew(ctx); err != nil {
 				return "", err
 			}
@@ -46,8 +46,15 @@ func (w *restoring) hook(ctx context.Context, deadline *stopper, set, hookName, 
 		}
 		may, coming := w.mayReturn(snapshot, svc)
 		if may {
+			if err := w.renew(ctx); err != nil {
+				return "", err // another run drains the node: nobody may send to it
+			}
 			if err := w.callRestore(ctx, hook, svc); err != nil {
-				return w.notBack(err, service, hookName)
+				if ctx.Err() != nil {
+					return "", err
+				}
+				w.hookFailed = true
+				return fmt.Sprintf("%s out of %s: %v", service, hookName, err), nil
 			}
 			w.returned(service, hookName, "", w.Clock.Since(started))
 			return "", w.forget(ctx, set)
@@ -85,27 +92,10 @@ func (w *restoring) renew(ctx context.Context) error {
 	return w.held.Update(ctx, func(c *claim.Claim, _ *claim.State) { c.Renewed = w.timeNow() })
 }
 
-// notHeld is an error of the claim, not of a hook.
-type notHeld struct{ error }
-
-// callRestore puts the node back for a Service. Nobody may have begun another drain of the node meanwhile.
 func (w *restoring) callRestore(ctx context.Context, hook lbhooks.Hook, svc *corev1.Service) error {
-	if err := w.renew(ctx); err != nil {
-		return notHeld{err}
-	}
 	ctx, cancel := context.WithTimeout(ctx, restoreWithin)
 	defer cancel()
 	return hook.Restore(ctx, lbhooks.Target{Service: svc, Node: w.held.Node()})
-}
-
-// notBack says why a node stays out although it may return.
-func (w *restoring) notBack(err error, service, hookName string) (string, error) {
-	var lost notHeld
-	if errors.As(err, &lost) {
-		return "", lost.error
-	}
-	w.hookFailed = true
-	return fmt.Sprintf("%s out of %s: %v", service, hookName, err), nil
 }
 
 func (w *restoring) forget(ctx context.Context, set string) error {

@@ -14,10 +14,15 @@ import (
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 	"github.com/safedrain/safedrain/pkg/lbhooks/aws"
+	"github.com/safedrain/safedrain/pkg/lbhooks/azure"
+	"github.com/safedrain/safedrain/pkg/lbhooks/calico"
+	"github.com/safedrain/safedrain/pkg/lbhooks/cilium"
 	"github.com/safedrain/safedrain/pkg/lbhooks/cloudprovider"
 	execcmd "github.com/safedrain/safedrain/pkg/lbhooks/exec"
+	"github.com/safedrain/safedrain/pkg/lbhooks/gcp"
 	"github.com/safedrain/safedrain/pkg/lbhooks/healthcheck"
 	httphook "github.com/safedrain/safedrain/pkg/lbhooks/http"
+	"github.com/safedrain/safedrain/pkg/lbhooks/kuberouter"
 	"github.com/safedrain/safedrain/pkg/lbhooks/kubevip"
 	"github.com/safedrain/safedrain/pkg/lbhooks/metallb"
 	"github.com/safedrain/safedrain/pkg/lbhooks/servicelb"
@@ -28,7 +33,13 @@ var constructors = map[string]func(Deps) lbhooks.Hook{
 	metallb.L2:         func(d Deps) lbhooks.Hook { return metallb.NewL2(d.Kubernetes, d.Dynamic) },
 	metallb.BGP:        func(d Deps) lbhooks.Hook { return metallb.NewBGP(d.Kubernetes, d.Dynamic) },
 	servicelb.Name:     func(d Deps) lbhooks.Hook { return servicelb.New(d.Kubernetes) },
+	cilium.BGP:         func(d Deps) lbhooks.Hook { return cilium.NewBGP(d.Dynamic) },
+	cilium.L2:          func(d Deps) lbhooks.Hook { return cilium.NewL2(d.Kubernetes, clock.RealClock{}) },
+	calico.Name:        func(d Deps) lbhooks.Hook { return calico.New(d.Dynamic, clock.RealClock{}) },
+	kuberouter.Name:    func(Deps) lbhooks.Hook { return kuberouter.New() },
 	kubevip.Name:       func(d Deps) lbhooks.Hook { return kubevip.New(d.Kubernetes, clock.RealClock{}) },
+	azure.Name:         func(d Deps) lbhooks.Hook { return azure.New(d.Kubernetes, d.options(), azure.SDK{}) },
+	gcp.Name:           func(d Deps) lbhooks.Hook { return gcp.New(d.Kubernetes, d.options()) },
 	aws.Name:           func(d Deps) lbhooks.Hook { return aws.New(d.Kubernetes, d.Dynamic, d.options()) },
 	healthcheck.Name:   func(d Deps) lbhooks.Hook { return healthcheck.New(d.HTTP) },
 	cloudprovider.Name: func(d Deps) lbhooks.Hook { return cloudprovider.New(d.Kubernetes) },
@@ -107,9 +118,9 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Descriptions lists every hook and what it needs, and what is only recognised, sorted by name.
+// Descriptions lists every hook and what it needs, sorted by name.
 func (s *Set) Descriptions() []lbhooks.Description {
-	out := []lbhooks.Description{ciliumL2}
+	out := make([]lbhooks.Description, 0, len(s.hooks))
 	for _, hook := range s.hooks {
 		out = append(out, hook.Describe())
 	}

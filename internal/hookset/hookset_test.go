@@ -38,6 +38,12 @@ func ciliumPolicy(spec map[string]any) *unstructured.Unstructured {
 	return custom("cilium.io", "CiliumL2AnnouncementPolicy", spec, nil, nil)
 }
 
+func calicoBGP(cidr string) *unstructured.Unstructured {
+	u := custom("crd.projectcalico.org", "BGPConfiguration", map[string]any{"serviceLoadBalancerIPs": []any{map[string]any{"cidr": cidr}}}, nil, nil)
+	u.SetName("default")
+	return u
+}
+
 func svclb(node string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "svclb", Labels: map[string]string{"svccontroller.k3s.cattle.io/svcname": "a", "svccontroller.k3s.cattle.io/svcnamespace": "e"}}}
 	p.Spec.NodeName = node
@@ -155,11 +161,16 @@ func TestMatch(t *testing.T) {
 		"settle below zero":     {svc: service(nodePort, lbhooks.AnnotationSettle, "-1s"), seats: "?+ ?+ ?+", broken: "is not a duration"},
 		"both are wrong":        {svc: service(nodePort, lbhooks.AnnotationSettle, "x", lbhooks.AnnotationNodes, "!!"), seats: "?+ ?+ ?+", broken: "; annotation safedrain.dev/settle"},
 
-		"cilium l2 by class":             {svc: class(service(lb), "io.cilium/l2-announcer"), seats: "?+ ?+ ?+", check: unsupported(true)},
-		"cilium l2 by policy":            {svc: service(lb), provider: "openstack:///x", custom: []*unstructured.Unstructured{ciliumPolicy(map[string]any{"loadBalancerIPs": true})}, seats: "?+ ?+ ?+", check: unsupported(true)},
-		"cilium l2, policy of others":    {svc: service(lb), custom: []*unstructured.Unstructured{ciliumPolicy(map[string]any{"loadBalancerIPs": true, "serviceSelector": map[string]any{"matchLabels": map[string]any{"x": "y"}}})}, hook: "cloud-provider", seats: "Y+ Y+ Y+", removal: lbhooks.RemovalLabel, check: unsupported(false)},
-		"cilium l2, externalIPs only":    {svc: service(lb), custom: []*unstructured.Unstructured{ciliumPolicy(map[string]any{"externalIPs": true})}, hook: "cloud-provider", seats: "Y+ Y+ Y+", removal: lbhooks.RemovalLabel, check: unsupported(false)},
-		"cilium l2 of policy Cluster":    {svc: clusterPolicy(class(service(lb), "io.cilium/l2-announcer")), seats: "?+ ?+ ?+", check: unsupported(false)},
+		"cilium l2 by class":          {svc: class(service(lb), "io.cilium/l2-announcer"), hook: "cilium-l2", seats: "?+ ?+ ?+", check: unsupported(true)},
+		"cilium l2 by policy":         {svc: service(lb), provider: "openstack:///x", custom: []*unstructured.Unstructured{ciliumPolicy(map[string]any{"loadBalancerIPs": true})}, hook: "cilium-l2", seats: "?+ ?+ ?+", check: unsupported(true)},
+		"cilium l2, policy of others": {svc: service(lb), custom: []*unstructured.Unstructured{ciliumPolicy(map[string]any{"loadBalancerIPs": true, "serviceSelector": map[string]any{"matchLabels": map[string]any{"x": "y"}}})}, hook: "cloud-provider", seats: "Y+ Y+ Y+", removal: lbhooks.RemovalLabel, check: unsupported(false)},
+		"cilium l2, externalIPs only": {svc: service(lb), custom: []*unstructured.Unstructured{ciliumPolicy(map[string]any{"externalIPs": true})}, hook: "cloud-provider", seats: "Y+ Y+ Y+", removal: lbhooks.RemovalLabel, check: unsupported(false)},
+		"cilium l2 of policy Cluster": {svc: clusterPolicy(class(service(lb), "io.cilium/l2-announcer")), hook: "cilium-l2", seats: "?+ ?+ ?+", check: unsupported(false)},
+		"calico advertises what metallb hands out": {svc: service(lb, "metallb.io/ip-allocated-from-pool", "p"), provider: "x", custom: append(metalLB()[:1:1],
+			calicoBGP("192.0.2.0/24")), hook: "calico", seats: "Y+ N+ N+", removal: lbhooks.RemovalLabel, check: func(r lbhooks.Rotation) bool { return len(r.Conflict) == 0 }},
+		"calico and metallb advertise it": {svc: service(lb), custom: append(metalLB(), calicoBGP("192.0.2.0/24")), hook: "calico", seats: "?+ ?+ ?+", check: func(r lbhooks.Rotation) bool {
+			return slices.Equal(r.Conflict, []string{"calico", "metallb-l2"}) && strings.Contains(r.Reason, "serviceLoadBalancerIPs") && strings.Contains(r.Reason, "ServiceL2Status")
+		}},
 		"metallb beside a cilium policy": {svc: service(lb), custom: append(metalLB(), ciliumPolicy(map[string]any{"loadBalancerIPs": true})), hook: "metallb-l2", seats: "Y+ N+ N+", removal: lbhooks.RemovalLabel, check: unsupported(false)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,11 +248,8 @@ func TestDescriptions(t *testing.T) {
 			t.Errorf("%q describes itself as %q", name, hook.Describe().Name)
 		}
 	}
-	if _, ok := set.Hook("cilium-l2"); ok {
-		t.Error("cilium-l2 is only recognised, not a hook")
-	}
 	all := set.Descriptions()
-	if !slices.IsSortedFunc(all, func(a, b lbhooks.Description) int { return strings.Compare(a.Name, b.Name) }) || len(all) != len(set.Names())+1 {
+	if !slices.IsSortedFunc(all, func(a, b lbhooks.Description) int { return strings.Compare(a.Name, b.Name) }) || len(all) != len(set.Names()) {
 		t.Errorf("%d descriptions: %v", len(all), all)
 	}
 	for _, d := range all {

@@ -2,6 +2,7 @@ package hookset
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,16 +56,14 @@ func (s *Set) balancer(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rot
 			matched = append(matched, r)
 		}
 	}
+	if at := slices.DeleteFunc(slices.Clone(matched), func(r lbhooks.Rotation) bool { return !announces(&r) }); len(at) == 1 {
+		matched = at // beside others that announce nothing: a MetalLB that only hands out addresses, which Calico advertises
+	}
 	switch {
 	case len(matched) > 1:
 		return conflict(matched)
 	case len(matched) == 1:
 		return matched[0]
-	}
-	if text := ciliumUnsupported(svc, objects); text != "" {
-		r := none(text)
-		r.Unsupported = text
-		return r
 	}
 	for _, name := range s.generic {
 		if r, ok := s.hooks[name].Match(svc, objects); ok {
@@ -114,6 +113,22 @@ func (s *Set) asserted(svc *corev1.Service, objects lbhooks.Objects, name, by st
 	r := none(by)
 	r.Hook, r.Broken = name, fmt.Sprintf("%s: nothing of %s is seen to front this Service", by, name)
 	return r
+}
+
+// announces reports whether a balancer is known to send to some node, or to be able to.
+func announces(r *lbhooks.Rotation) bool {
+	known := func(s lbhooks.Seat) bool { return s.In == lbhooks.Yes || s.In == lbhooks.No && s.Eligible }
+	if known(r.Rest) {
+		return true
+	}
+	for _, seats := range []map[string]lbhooks.Seat{r.Seats, r.Shared} {
+		for _, s := range seats {
+			if known(s) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // conflict is the rotation of a Service that two or more specific hooks claim: nobody can tell which is right.

@@ -6,7 +6,9 @@ import (
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 	"github.com/safedrain/safedrain/pkg/lbhooks/aws"
+	"github.com/safedrain/safedrain/pkg/lbhooks/azure"
 	execcmd "github.com/safedrain/safedrain/pkg/lbhooks/exec"
+	"github.com/safedrain/safedrain/pkg/lbhooks/gcp"
 	httphook "github.com/safedrain/safedrain/pkg/lbhooks/http"
 )
 
@@ -14,6 +16,8 @@ import (
 // entry knows none.
 var knownOptions = map[string][]lbhooks.Option{
 	aws.Name:      aws.Options(),
+	azure.Name:    azure.Options(),
+	gcp.Name:      gcp.Options(),
 	execcmd.Name:  execcmd.Options(),
 	httphook.Name: httphook.Options(),
 }

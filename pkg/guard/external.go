@@ -18,6 +18,7 @@ func (j *judgement) external() {
 	}
 	blocked := j.whatIsLeft()
 	j.podTargets()
+	j.zones()
 	var out []string
 	for _, n := range j.lost {
 		if j.seat(n).In != No {
@@ -108,7 +109,7 @@ func (j *judgement) healthCheckRemoves(out []string) bool {
 		Code: GraceTooShort, Severity: Warn, Nodes: short,
 		Message: fmt.Sprintf("the pods may stop serving %s before the health check removes the node: it needs %s (%s)",
 			gap, need, r.HealthCheck),
-		Advice: fmt.Sprintf("a preStop sleep of %s with a longer grace, or %s", need, j.otherThanGrace(short)),
+		Advice: fmt.Sprintf("a preStop sleep of %s with a longer grace%s", need, j.otherThanGrace(short)),
 	})
 	return false
 }
@@ -116,9 +117,9 @@ func (j *judgement) healthCheckRemoves(out []string) bool {
 // otherThanGrace is what helps a Service whose pods end before the check has failed: a hold, unless something rules it out.
 func (j *judgement) otherThanGrace(nodes []string) string {
 	if len(j.againstHold(nodes)) > 0 {
-		return "a hook"
+		return ", or a hook"
 	}
-	return "a hook, or --hold=" + j.svc.Key.String()
+	return ", a hook, or --hold=" + j.svc.Key.String()
 }
 
 // servingTime is how long some pod of the Service on a node provably serves after the eviction. An endpoint that is not

@@ -144,6 +144,7 @@ type Rotation struct {
 	Timeout        time.Duration   // of a proof, from a rule of the configuration; 0: that of the run
 	Unsupported    string          // a combination that the balancer's own documentation rules out; "" when fine
 	Conflict       []string        // two or more specific hooks that claim the Service
+	ZoneBlind      bool            // announcers, to which the zones of nodes mean nothing
 	NoProof        string          // why the hook cannot prove a removal of this Service, where there is more to say; else ""
 	Broken         string          // live only: why the hook cannot work here (credentials, RBAC, CRD); "" when it can
 	Moves          []Move          // addresses that would move, predicted for the nodes of the request

@@ -105,7 +105,7 @@ func (j *judgement) hold(out []string) bool {
 			facts, known = ix.HoldFacts(j.svc.Key.Namespace)
 		}
 		if !known {
-			against = []string{"the ReplicaSets and NetworkPolicies of namespace " + j.svc.Key.Namespace + " were not read"}
+			against = []string{"its ReplicaSets and NetworkPolicies were not read"}
 		}
 	}
 	if len(against) > 0 {

@@ -29,20 +29,15 @@ func (c *labelChoice) exact() bool { return len(c.releases) == 0 }
 // named says who notices the change, "" when nobody but the Service does.
 func (c *labelChoice) named() string {
 	var parts []string
-	say := func(names []string, one, many, what string) {
-		if len(names) == 0 {
-			return
+	say := func(names []string, text string) {
+		if len(names) > 0 {
+			parts = append(parts, strings.ReplaceAll(text, "%", strings.Join(names, ", ")))
 		}
-		word := one
-		if len(names) > 1 {
-			word = many
-		}
-		parts = append(parts, word+" "+strings.Join(names, ", ")+" "+what)
 	}
-	say(c.releases, "ReplicaSet", "ReplicaSets", "lets the pods go and replaces them at once, so it goes only forward")
-	say(c.services, "Service", "Services", "too, which serve on by slices of safedrain's own")
-	say(c.headless, "headless Service", "headless Services", "without the pods from then on")
-	say(c.budgets, "budget", "budgets", "without the pods from then on")
+	say(c.releases, "ReplicaSet % lets the pods go and replaces them at once, so it goes only forward")
+	say(c.services, "Service % selects by it too and is served on by slices of safedrain's own")
+	say(c.headless, "headless Service % no longer lists the pods")
+	say(c.budgets, "budget % no longer counts the pods")
 	return strings.Join(parts, "; ")
 }
 

@@ -92,7 +92,7 @@ func Predict(svc *ServiceFacts) *Predictor {
 }
 
 // Ports predicts each node port of the Service, and its health check port, in each family on that node; sorted by
-// number and family.
+// number and family, the health check port last.
 //
 // kube-proxy accepts for a usable local endpoint, drops where there are only others, and rejects where there is none at
 // all (CategorizeEndpoints, and the proxiers that follow it). healthCheckNodePort counts Ready local endpoints alone.
@@ -122,8 +122,15 @@ func (p *Predictor) Ports(node string) []PortProbe {
 	return out
 }
 
+// comparePorts puts the health check port last.
 func comparePorts(a, b PortProbe) int {
-	return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Family, b.Family))
+	check := func(p *PortProbe) int {
+		if p.Port == PortHealthCheck {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(check(&a)-check(&b), cmp.Compare(a.Number, b.Number), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Family, b.Family))
 }
 
 // anywhere reports whether the port has an endpoint that some node would use. One that names no node counts here, as

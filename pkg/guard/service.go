@@ -167,7 +167,7 @@ func (j *judgement) seat(node string) Seat {
 		return Seat{In: No}
 	}
 	seat := j.svc.Rotation.Seat(node)
-	if false {
+	if seat.In == No && j.svc.Rotation.HealthCheck != nil && j.holding(node) {
 		return Seat{In: Yes, Eligible: true, Why: "its pods are held: the balancer may not have noticed yet"}
 	}
 	return seat

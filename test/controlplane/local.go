@@ -20,7 +20,7 @@ import (
 const (
 	testModule = "github.com/safedrain/safedrain/test"
 	rootModule = "github.com/safedrain/safedrain"
-	keptBuilds = 4 // of one local program, so that changes to its sources do not fill the disk
+	keptBuilds = 8 // of one local program, so that changes to its sources do not fill the disk
 )
 
 // LocalProgram returns the path of a program of the module of the tests, ./cmd/NAME, built with the flags of the control

@@ -49,7 +49,7 @@ func (l *Lab) AddHost(ctx context.Context, name string) (*Host, error) {
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + spawn.Path(h.Netns), "--", name}, args...)...)
 	if !h.lab.record.Lasting {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = spawn.Bound()
 	}
 	return cmd
 }
@@ -107,11 +107,16 @@ func (h *Host) DialContext(ctx context.Context, network, address string) (net.Co
 	// Once the socket is made it stays on the host, so that the thread need not wait for the connection.
 	dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error { return leave() }}
 	conn, err := dialer.DialContext(ctx, network, address)
-	return conn, errors.Join(err, leave())
+	if stayed := leave(); stayed != nil {
+		return nil, errors.Join(err, stayed)
+	}
+	return conn, err // as it is: callers ask whether it is a timeout
 }
 
 // Disconnect takes the host off the segment, as if its cable were pulled. Connect brings it back.
-func (h *Host) Disconnect(ctx context.Context) error { return spawn.IP(ctx, "", "link set "+h.veth+" down") }
+func (h *Host) Disconnect(ctx context.Context) error {
+	return spawn.IP(ctx, "", "link set "+h.veth+" down")
+}
 
 // Connect undoes Disconnect.
 func (h *Host) Connect(ctx context.Context) error { return spawn.IP(ctx, "", "link set "+h.veth+" up") }

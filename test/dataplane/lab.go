@@ -60,7 +60,7 @@ type Lab struct {
 	spawner *spawn.Spawner
 	hosts   []*Host
 
-	closeSpawner sync.Once
+	stopOnce sync.Once
 }
 
 // Up brings a lab up and returns when its nodes are Ready and their kube-proxies answer: some seconds once the programs
@@ -121,6 +121,9 @@ func (l *Lab) register(ctx context.Context, o Options) (err error) {
 	}
 	if l.Dir, err = filepath.Abs(l.Dir); err != nil {
 		return err
+	}
+	if left, err := os.ReadDir(l.Dir); err == nil && len(left) > 0 {
+		return fmt.Errorf("directory %q is not empty: a lab removes its directory in the end, so name one that is not there", l.Dir)
 	}
 	if err := os.MkdirAll(l.Dir, 0o755); err != nil { //nolint:gosec // daemons that give up root read their configuration there
 		return err
@@ -197,10 +200,12 @@ func (l *Lab) recordProcesses() error {
 // when it failed.
 func (l *Lab) Down(ctx context.Context) error {
 	errs := []error{endProcesses(ctx, l.plan.netnsPrefix(), nil)}
-	if l.Cluster != nil {
-		errs = append(errs, l.Cluster.Stop(ctx))
-	}
-	l.closeSpawner.Do(l.spawner.Close)
+	l.stopOnce.Do(func() {
+		if l.Cluster != nil {
+			errs = append(errs, l.Cluster.Stop(ctx))
+		}
+		l.spawner.Close()
+	})
 	return errors.Join(append(errs, sweep(ctx, l.record))...)
 }
 

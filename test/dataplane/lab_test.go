@@ -110,7 +110,7 @@ func (p *place) dropped(t *testing.T, to netip.AddrPort) {
 	t.Helper()
 	err := controlplane.Poll(t.Context(), 20*time.Second, to.String()+" drops", func(ctx context.Context) (bool, string, error) {
 		_, err := get(ctx, p.client, to, "")
-		return timedOut(err), fmt.Sprint(err), nil
+		return timedOut(err) && ctx.Err() == nil, fmt.Sprint(err), nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -32,6 +33,7 @@ func TestModes(t *testing.T) {
 			t.Run("local", func(t *testing.T) { p.testLocal(t) })
 			t.Run("terminating", func(t *testing.T) { p.testTerminating(t) })
 			t.Run("api server away", func(t *testing.T) { p.testAPIServerAway(t) })
+			t.Run("node programs", func(t *testing.T) { p.testNodePrograms(t) })
 		})
 	}
 }
@@ -81,8 +83,10 @@ func (p *place) testTerminating(t *testing.T) {
 		template := dataplane.Template("web", dataplane.WithSIGTERM(dataplane.KeepAccepting(4*time.Second)))
 		pod.Spec.Containers = template.Spec.Containers
 	})
-	node, _ := p.node(t, "node-1")
+	e.Pod("other", "node-2", func(pod *corev1.Pod) { pod.Labels[dataplane.AppLabel] = "web" })
+	node, other := p.node(t, "node-1")
 	p.served(t, nodePort(node.Addr, svc))
+	p.served(t, nodePort(other.Addr, svc))
 	started := time.Now()
 	if err := p.lab.Client.CoreV1().Pods(e.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -90,11 +94,13 @@ func (p *place) testTerminating(t *testing.T) {
 	p.health(t, node, svc, "status 503")
 	e.Wait("a terminating endpoint that serves", func(ctx context.Context) (bool, string, error) {
 		endpoints, err := p.lab.Endpoints(ctx, e.Namespace, "web")
-		if err != nil || len(endpoints) == 0 {
-			return false, "no endpoint", err
+		for i := range endpoints {
+			c := endpoints[i].Conditions
+			if *endpoints[i].NodeName == node.Name {
+				return !*c.Ready && *c.Serving && *c.Terminating, fmt.Sprintf("ready=%v serving=%v terminating=%v", *c.Ready, *c.Serving, *c.Terminating), err
+			}
 		}
-		c := endpoints[0].Conditions
-		return !*c.Ready && *c.Serving && *c.Terminating, fmt.Sprintf("ready=%v serving=%v terminating=%v", *c.Ready, *c.Serving, *c.Terminating), nil
+		return false, "no endpoint", err
 	})
 	if _, err := get(t.Context(), p.client, nodePort(node.Addr, svc), ""); err != nil {
 		t.Errorf("a terminating pod that serves is not reached: %v", err)
@@ -104,6 +110,7 @@ func (p *place) testTerminating(t *testing.T) {
 		t.Errorf("the pod was gone after %s, want some 4s", d)
 	}
 	p.dropped(t, nodePort(node.Addr, svc))
+	p.served(t, nodePort(other.Addr, svc))
 }
 
 // testAPIServerAway: packets flow without the API server, and what happened meanwhile is written when it is back.
@@ -139,6 +146,48 @@ func (p *place) testAPIServerAway(t *testing.T) {
 	p.served(t, nodePort(node.Addr, svc))
 }
 
+// testNodePrograms: rules stay without kube-proxy; pods die with their agent and come back with it, at the same address.
+func (p *place) testNodePrograms(t *testing.T) {
+	e := p.lab.Env(t)
+	svc, err := p.lab.Service(t.Context(), e.Namespace, "web", dataplane.LoadBalancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := e.Pod("web", "node-1")
+	node, _ := p.node(t, "node-1")
+	to := nodePort(node.Addr, svc)
+	p.served(t, to)
+	if err := node.StopProxy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(t.Context(), p.client, to, ""); err != nil {
+		t.Errorf("no answer without kube-proxy: %v", err)
+	}
+	if _, err := get(t.Context(), p.client, netip.AddrPortFrom(node.Addr, uint16(svc.Spec.HealthCheckNodePort)), ""); err == nil { //nolint:gosec // a port
+		t.Error("somebody answers the health check without kube-proxy")
+	}
+	if err := node.StopAgent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(t.Context(), p.client, to, ""); err == nil {
+		t.Error("a pod answers without its agent")
+	}
+	if err := errors.Join(node.StartProxy(), node.StartAgent(), node.WaitProxy(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if answer := p.served(t, to); answer.Pod != pod.Name {
+		t.Errorf("pod %q answers, want %q", answer.Pod, pod.Name)
+	}
+	p.health(t, node, svc, "200")
+	again, err := p.lab.Client.CoreV1().Pods(e.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Status.PodIP != pod.Status.PodIP || len(again.Status.PodIPs) != len(pod.Status.PodIPs) {
+		t.Errorf("addresses %v, before %v", again.Status.PodIPs, pod.Status.PodIPs)
+	}
+}
+
 // TestPods shows what the agent makes of the spec of a pod.
 func TestPods(t *testing.T) {
 	p := up(t, dataplane.Options{Nodes: 2})
@@ -157,14 +206,15 @@ func (p *place) testEnds(t *testing.T) {
 	const slack = 2500 * time.Millisecond
 	for name, tt := range map[string]struct {
 		options []dataplane.PodOption
+		grace   int64 // of the deletion, where it is not the pod's own
 		want    time.Duration
 		why     string
 	}{
-		"at once":           {nil, 0, "nothing is in flight"},
-		"preStop sleep":     {[]dataplane.PodOption{dataplane.WithPreStop(3 * time.Second)}, 3 * time.Second, "SIGTERM comes after the hook"},
-		"keeps accepting":   {[]dataplane.PodOption{dataplane.WithSIGTERM(dataplane.KeepAccepting(3 * time.Second))}, 3 * time.Second, "it was asked to"},
-		"ignores SIGTERM":   {[]dataplane.PodOption{dataplane.WithSIGTERM(dataplane.KeepAccepting(time.Minute)), dataplane.WithGrace(3 * time.Second)}, 3 * time.Second, "SIGKILL when the grace is over"},
-		"sleeps past grace": {[]dataplane.PodOption{dataplane.WithPreStop(time.Minute), dataplane.WithGrace(2 * time.Second)}, 2 * time.Second, "the hook is cut off"},
+		"at once":           {want: 0, why: "nothing is in flight"},
+		"preStop sleep":     {[]dataplane.PodOption{dataplane.WithPreStop(3 * time.Second)}, 0, 3 * time.Second, "SIGTERM comes after the hook"},
+		"keeps accepting":   {[]dataplane.PodOption{dataplane.WithSIGTERM(dataplane.KeepAccepting(3 * time.Second))}, 0, 3 * time.Second, "it was asked to"},
+		"ignores SIGTERM":   {[]dataplane.PodOption{dataplane.WithSIGTERM(dataplane.KeepAccepting(time.Minute)), dataplane.WithGrace(3 * time.Second)}, 0, 3 * time.Second, "SIGKILL when the grace is over"},
+		"sleeps past grace": {[]dataplane.PodOption{dataplane.WithPreStop(20 * time.Second)}, 2, 2 * time.Second, "the hook is cut off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +225,11 @@ func (p *place) testEnds(t *testing.T) {
 				pod.Spec.NodeName = "node-1"
 			})
 			started := time.Now()
-			if err := p.lab.Client.CoreV1().Pods(e.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+			var options metav1.DeleteOptions
+			if tt.grace > 0 {
+				options.GracePeriodSeconds = &tt.grace
+			}
+			if err := p.lab.Client.CoreV1().Pods(e.Namespace).Delete(t.Context(), pod.Name, options); err != nil {
 				t.Fatal(err)
 			}
 			e.Gone(pod.Name, pod.UID)

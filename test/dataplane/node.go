@@ -79,10 +79,11 @@ func (l *Lab) waitNode(ctx context.Context, n *Node) error {
 	if err != nil {
 		return err
 	}
-	return n.waitProxy(ctx)
+	return n.WaitProxy(ctx)
 }
 
-func (n *Node) waitProxy(ctx context.Context) error {
+// WaitProxy waits until the node's kube-proxy has written its rules.
+func (n *Node) WaitProxy(ctx context.Context) error {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	url := fmt.Sprintf("http://%s:%d/healthz", n.Addr, proxyHealth)
 	return controlplane.Poll(ctx, startTimeout, "kube-proxy on "+n.Name, func(ctx context.Context) (bool, string, error) {

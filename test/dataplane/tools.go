@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,9 @@ var errNotRoot = errors.New("the data plane lab makes network namespaces and nee
 
 // Requirements says what is missing on this machine for a lab, or returns nil.
 func Requirements() error {
+	if runtime.GOOS != "linux" {
+		return errors.New("the data plane lab is made of network namespaces, which only Linux has")
+	}
 	if os.Geteuid() != 0 {
 		return errNotRoot
 	}

@@ -13,9 +13,9 @@ func (h *Hook) Match(*corev1.Service, lbhooks.Objects) (lbhooks.Rotation, bool) 
 }
 
 // Assert returns the rotation of a Service that names this hook.
-func (h *Hook) Assert(*corev1.Service, lbhooks.Objects) lbhooks.Rotation {
+func (h *Hook) Assert(svc *corev1.Service, _ lbhooks.Objects) lbhooks.Rotation {
 	if err := h.Configured(); err != nil && !h.offline {
-		return protocol.NotConfigured(h.name, err)
+		return protocol.NotConfigured(h.name, err, svc)
 	}
-	return protocol.Rotation(h.name, "the command of "+h.name+" works this balancer")
+	return protocol.Rotation(h.name, "the command of "+h.name+" works this balancer", svc)
 }

@@ -35,7 +35,7 @@ func (c *config) usable(e discoveryv1.EndpointConditions) bool {
 
 func (m *match) rotation() lbhooks.Rotation {
 	r := lbhooks.Rotation{
-		Hook: Name, Removal: lbhooks.RemovalNone, Follows: true, FollowsServing: !m.config.endpoints,
+		Hook: Name, Removal: lbhooks.RemovalNone, Follows: true, FollowsServing: !m.config.endpoints, ZoneBlind: true,
 		Rest: lbhooks.Seat{In: lbhooks.No, Eligible: true}, Seats: map[string]lbhooks.Seat{},
 	}
 	slices := m.objects.Slices(m.svc.Namespace, m.svc.Name)

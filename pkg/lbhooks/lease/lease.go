@@ -5,7 +5,6 @@ package lease
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,33 +21,24 @@ import (
 func Need(why string) lbhooks.Need {
 	return lbhooks.Need{
 		Group: coordinationv1.GroupName, Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,
-		Verbs: []string{"get", "list"}, Why: why,
+		Verbs: []string{"list", "get"}, Why: why,
 	}
 }
 
 // defaultDuration stands for a Lease that names no duration: client-go's usual one.
 const defaultDuration = 15 * time.Second
 
-// Reader reads Leases for one hook. It remembers when it last saw one renewed: the times in a Lease are of its holder's
-// clock, which need not agree with ours.
+// Reader reads Leases for one hook.
 type Reader struct {
-	hook   string
-	client kubernetes.Interface
-	clock  clock.PassiveClock
-
-	mu   sync.Mutex
-	seen map[types.NamespacedName]sighting
-}
-
-// sighting is the last renewal of a Lease that was seen, and when, by our clock.
-type sighting struct {
-	renewed time.Time
-	changed time.Time // zero until a change was seen
+	hook     string
+	client   kubernetes.Interface
+	clock    clock.PassiveClock
+	renewals *Renewals
 }
 
 // NewReader returns a reader; hook is the name that errors bear.
 func NewReader(hook string, client kubernetes.Interface, clk clock.PassiveClock) *Reader {
-	return &Reader{hook: hook, client: client, clock: clk, seen: map[types.NamespacedName]sighting{}}
+	return &Reader{hook: hook, client: client, clock: clk, renewals: NewRenewals(clk)}
 }
 
 // Held is a Lease as one look shows it.
@@ -92,21 +82,12 @@ func (r *Reader) fresh(key types.NamespacedName, spec *coordinationv1.LeaseSpec)
 	if spec.LeaseDurationSeconds != nil {
 		duration = time.Duration(*spec.LeaseDurationSeconds) * time.Second
 	}
-	now, renewed := r.clock.Now(), spec.RenewTime.Time
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last, known := r.seen[key]
-	if !known || !last.renewed.Equal(renewed) {
-		next := sighting{renewed: renewed}
-		if known {
-			next.changed = now
-		}
-		r.seen[key], last = next, next
-	}
-	age := now.Sub(renewed)
+	renewed := spec.RenewTime.Time
+	seen := r.renewals.Seen(key.String(), renewed, duration)
+	age := r.clock.Since(renewed)
 	stated := "renewed " + renewed.UTC().Format(time.RFC3339)
 	switch {
-	case age.Abs() <= duration, !last.changed.IsZero() && now.Sub(last.changed) <= duration:
+	case seen, age.Abs() <= duration:
 		return true, stated
 	case age < 0:
 		return false, stated + ", which is ahead of this clock; not seen to be renewed"

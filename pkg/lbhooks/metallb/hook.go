@@ -30,6 +30,8 @@ const (
 const (
 	settle          = 2 * time.Second
 	settleUnseenFRR = 5 * time.Second
+	// settleTakenOver follows an L2 status of which only the label has changed hands.
+	settleTakenOver = 5 * time.Second
 )
 
 const (

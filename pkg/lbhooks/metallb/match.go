@@ -118,7 +118,7 @@ func (m *match) hook() string {
 
 func (m *match) rotation(objects lbhooks.Objects) lbhooks.Rotation {
 	r := lbhooks.Rotation{
-		Hook: m.hook(), Reason: m.reason, Removal: lbhooks.RemovalLabel, Provable: true, Follows: true, FollowsServing: true,
+		Hook: m.hook(), Reason: m.reason, Removal: lbhooks.RemovalLabel, Provable: true, Follows: true, FollowsServing: true, ZoneBlind: true,
 	}
 	switch {
 	case !m.byL2 && !m.byBGP && m.w.configured():

@@ -163,6 +163,49 @@ func TestProveBothFailsClosed(t *testing.T) {
 	}
 }
 
+// A speaker that wins takes the loser's status over and may lose the write of its content (seen with MetalLB v0.15.3): the
+// label says who announces, and a longer settle time follows.
+func TestProveTakenOver(t *testing.T) {
+	dyn := newDynamic()
+	b := metallbtest.New(metallbtest.Config{Kind: metallbtest.L2, Dynamic: dyn, Target: target(), Other: "n2"})
+	if err := b.Show(t.Context(), hooktest.In); err != nil {
+		t.Fatal(err)
+	}
+	relabel(t, dyn, "l2-n1-gw", "n2")
+	p, err := b.Hook().Prove(t.Context(), target())
+	if err != nil || !p.Out || p.By != "n2" || settleOf(p) != 5*time.Second {
+		t.Errorf("%+v, settle %s, %v: the label's node has taken over", p, settleOf(p), err)
+	}
+	client := dyn.Resource(metallb.L2Statuses).Namespace("metallb-system")
+	u, err := client.Get(t.Context(), "l2-n1-gw", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.SetName("l2-again")
+	u.SetLabels(map[string]string{metallb.LabelNode: "n1", metallb.LabelServiceName: "gw", metallb.LabelServiceNamespace: "e"})
+	if _, err := client.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := b.Hook().Prove(t.Context(), target()); err != nil || p.Out {
+		t.Errorf("%+v, %v: another status names the node", p, err)
+	}
+}
+
+func relabel(t *testing.T, dyn dynamic.Interface, name, node string) {
+	t.Helper()
+	client := dyn.Resource(metallb.L2Statuses).Namespace("metallb-system")
+	u, err := client.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := u.GetLabels()
+	set[metallb.LabelNode] = node
+	u.SetLabels(set)
+	if _, err := client.Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A status whose label and status disagree is not to be trusted: either of them keeps the node in.
 func TestProveLabelDisagrees(t *testing.T) {
 	b := newBalancer(t, metallbtest.L2, false)

@@ -47,7 +47,8 @@ func (a *agents) match(svc *corev1.Service) (lbhooks.Rotation, bool) {
 	running, ours := a.running[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}]
 	addresses := lbhooks.Addresses(svc)
 	r := lbhooks.Rotation{
-		Hook: Name, Removal: lbhooks.RemovalNone, Follows: true, Seats: map[string]lbhooks.Seat{},
+		Hook: Name, Removal: lbhooks.RemovalNone, Follows: true, ZoneBlind: true, Seats: map[string]lbhooks.Seat{},
+		NoProof:  "nothing takes a node out before its pods: service-lb reads no label, and lists a node for as long as it has a ready endpoint",
 		Evidence: "status.loadBalancer lists the nodes' addresses; the exclude label is not read",
 	}
 	switch {

@@ -29,6 +29,9 @@ const (
 // LBCClass is the load balancer class of the AWS load balancer controller.
 const LBCClass = "service.k8s.aws/nlb"
 
+// GKEClassPrefix begins the load balancer classes of GKE: -external, -internal, and both with -legacy.
+const GKEClassPrefix = "networking.gke.io/l4-regional-"
+
 const (
 	awsPrefix   = "service.beta.kubernetes.io/aws-load-balancer-"
 	azurePrefix = "service.beta.kubernetes.io/azure-load-balancer-"
@@ -48,8 +51,11 @@ var defaults = map[Provider]lbhooks.HealthCheck{
 // ProviderOf tells the provider from the Service's annotations, class and address and from the nodes' providerID.
 func ProviderOf(svc *corev1.Service, nodes []*corev1.Node) Provider {
 	if class := svc.Spec.LoadBalancerClass; class != nil {
-		if *class == LBCClass {
+		switch {
+		case *class == LBCClass:
 			return AWSLBC
+		case strings.HasPrefix(*class, GKEClassPrefix):
+			return GCE
 		}
 		return Other
 	}

@@ -4,7 +4,8 @@
 // A container without a command runs the lab's own server, whatever its image; one with a command runs that executable of
 // the machine, with the environment of the pod's spec and KUBECONFIG. Readiness (probes, gates and the annotations of
 // package dataplane), restarts, preStop hooks, SIGTERM, the grace period and SIGKILL are as a kubelet does them. Volumes,
-// resources, liveness and startup probes, postStart hooks and host ports are ignored; a pod with init containers fails.
+// resources, liveness and startup probes, postStart hooks and host ports are ignored. A pod that cannot be run, such as one
+// with init containers, stays Pending with the reason in its status.
 package agent
 
 import (

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/test/dataplane/spawn"
 )
@@ -56,10 +56,14 @@ func newNetwork(ctx context.Context, node string, ranges []string, nodeIP netip.
 
 func (n *network) prefix() string { return n.node + "-pod-" }
 
-// take returns a free address of each range.
-func (n *network) take() ([]netip.Addr, error) {
+// take returns the addresses that a pod had before, if it had one of each range and they are free, or else a free one of
+// each range.
+func (n *network) take(before []corev1.PodIP) ([]netip.Addr, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if taken := n.again(before); taken != nil {
+		return taken, nil
+	}
 	var taken []netip.Addr
 	for _, r := range n.ranges {
 		addr := r.last.Next()
@@ -78,6 +82,25 @@ func (n *network) take() ([]netip.Addr, error) {
 	return taken, nil
 }
 
+// again takes the addresses that a pod had before an agent was started anew.
+func (n *network) again(before []corev1.PodIP) []netip.Addr {
+	if len(before) != len(n.ranges) {
+		return nil
+	}
+	var taken []netip.Addr
+	for i, r := range n.ranges {
+		addr, err := netip.ParseAddr(before[i].IP)
+		if err != nil || !r.prefix.Contains(addr) || r.used[addr] {
+			return nil
+		}
+		taken = append(taken, addr)
+	}
+	for i, r := range n.ranges {
+		r.used[taken[i]] = true
+	}
+	return taken
+}
+
 func (n *network) give(addrs []netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,13 +112,13 @@ func (n *network) give(addrs []netip.Addr) {
 }
 
 // add makes the namespace of a pod and returns its name and addresses, IPv4 first where the node's first range is.
-func (n *network) add(ctx context.Context, pod string, uid types.UID) (netns string, addrs []netip.Addr, err error) {
-	addrs, err = n.take()
+func (n *network) add(ctx context.Context, pod *corev1.Pod) (netns string, addrs []netip.Addr, err error) {
+	addrs, err = n.take(pod.Status.PodIPs)
 	if err != nil {
 		return "", nil, err
 	}
-	id := strings.ReplaceAll(string(uid), "-", "")
-	netns, veth := n.prefix()+pod[:min(len(pod), 80)]+"-"+id[:8], "p"+id[:12]
+	id := strings.ReplaceAll(string(pod.UID), "-", "")
+	netns, veth := n.prefix()+pod.Name[:min(len(pod.Name), 80)]+"-"+id[:8], "p"+id[:12]
 	inNode := []string{
 		"netns add " + netns,
 		fmt.Sprintf("link add %s type veth peer name eth0 netns %s", veth, netns),
@@ -110,7 +133,7 @@ func (n *network) add(ctx context.Context, pod string, uid types.UID) (netns str
 			inPod = append(inPod, fmt.Sprintf("route add %s dev eth0", n.nodeIP), fmt.Sprintf("route add default via %s dev eth0", n.nodeIP))
 		} else {
 			inPod[len(inPod)-1] += " nodad"
-			inPod = append(inPod, "-6 route add default via fe80::1 dev eth0")
+			inPod = append(inPod, "route add ::/0 via fe80::1 dev eth0")
 		}
 	}
 	if err := errors.Join(spawn.IP(ctx, "", inNode...), quiet(netns)); err != nil {

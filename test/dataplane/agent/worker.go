@@ -87,8 +87,12 @@ func (w *worker) run(ctx context.Context) {
 		w.mu.Lock()
 		w.failure, w.stopping = err, true
 		w.mu.Unlock()
+		signal(w.publish)
 	}
 	w.follow(ctx)
+	if w.failed() {
+		w.awaitDeletion(ctx) // it stays Pending and says why, or its owner would make another one at once, for ever
+	}
 	if err := w.removeNetwork(ctx); err != nil {
 		w.agent.log.Error("namespace not removed", "pod", w.pod.Name, "error", err)
 	}
@@ -138,7 +142,7 @@ func (w *worker) start(ctx context.Context) error {
 func (w *worker) makeNetwork(ctx context.Context) (err error) {
 	netns, addrs := w.agent.netns, w.agent.hostIPs
 	if !w.pod.Spec.HostNetwork {
-		netns, addrs, err = w.agent.network.add(ctx, w.pod.Name, w.pod.UID)
+		netns, addrs, err = w.agent.network.add(ctx, w.pod)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,6 +206,13 @@ func (w *worker) grace() (grace time.Duration, deleted bool) {
 		seconds = *s
 	}
 	return time.Duration(max(seconds, 1)) * time.Second, true
+}
+
+// failed reports whether the pod could not be started.
+func (w *worker) failed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failure != nil
 }
 
 // awaitDeletion waits, for a pod that ended by itself, until somebody deletes it.

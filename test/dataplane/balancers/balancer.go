@@ -35,7 +35,8 @@ var Names = []string{HAProxyHealthCheck, HAProxyTCP, NodePort, MetalLBL2, MetalL
 type Balancer interface {
 	// Traits tells what it is and what has to be said to use it.
 	Traits() Traits
-	// Carry makes it carry these Services and no others, and returns when every node with a Ready endpoint is in rotation.
+	// Carry makes it carry these Services and no others, and returns when every node with a Ready endpoint is in rotation
+	// and requests of the client are answered.
 	Carry(ctx context.Context, services ...*corev1.Service) error
 	// Target is what clients dial for the first port of a Service that it carries.
 	Target(svc *corev1.Service) netip.AddrPort
@@ -165,7 +166,7 @@ func Start(ctx context.Context, lab *dataplane.Lab, client *dataplane.Host, name
 func (s *Set) start(ctx context.Context, lab *dataplane.Lab, client *dataplane.Host, name string) (Balancer, error) {
 	switch name {
 	case HAProxyHealthCheck, HAProxyTCP, NodePort:
-		return NewHAProxy(ctx, lab, name)
+		return NewHAProxy(ctx, lab, client, name)
 	case MetalLBL2, MetalLBBGP:
 		if s.metallb == nil {
 			m, err := InstallMetalLB(ctx, lab)

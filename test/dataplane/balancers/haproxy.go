@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/test/controlplane"
 	"github.com/safedrain/safedrain/test/dataplane"
@@ -36,12 +35,12 @@ type HAProxy struct {
 	name    string
 	lab     *dataplane.Lab
 	host    *dataplane.Host
+	client  *dataplane.Host
 	dir     string
 	example string // the worked example of a hook
 	spawner *spawn.Spawner
 	process *daemon
 	relay   *Relay
-	carried map[types.NamespacedName]*corev1.Service
 }
 
 var (
@@ -51,8 +50,8 @@ var (
 
 // NewHAProxy makes a host with a HAProxy of that kind: [HAProxyHealthCheck], [HAProxyTCP] or [NodePort]. It runs from the
 // first Carry on.
-func NewHAProxy(ctx context.Context, lab *dataplane.Lab, name string) (*HAProxy, error) {
-	h := &HAProxy{name: name, lab: lab, dir: filepath.Join(lab.Dir, name)}
+func NewHAProxy(ctx context.Context, lab *dataplane.Lab, client *dataplane.Host, name string) (*HAProxy, error) {
+	h := &HAProxy{name: name, lab: lab, client: client, dir: filepath.Join(lab.Dir, name)}
 	repository, err := controlplane.OtherModule(ctx, "..")
 	if err != nil {
 		return nil, err
@@ -110,10 +109,6 @@ func hookWay(example string, sockets ...string) Way {
 
 // Carry writes the configuration and starts HAProxy, or starts it again: open connections end then.
 func (h *HAProxy) Carry(ctx context.Context, services ...*corev1.Service) error {
-	h.carried = map[types.NamespacedName]*corev1.Service{}
-	for _, svc := range services {
-		h.carried[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = svc
-	}
 	config, err := h.config(services)
 	if err != nil {
 		return err
@@ -127,9 +122,15 @@ func (h *HAProxy) Carry(ctx context.Context, services ...*corev1.Service) error 
 	if h.process, err = start(h.spawner, h.host, h.dir, program("haproxy"), "-db", "-f", h.file("haproxy.cfg")); err != nil {
 		return err
 	}
+	running, cancel := h.process.while(ctx)
+	defer cancel()
 	for _, svc := range services {
-		if err := h.waitUp(ctx, svc); err != nil {
-			return err
+		err := h.waitUp(running, svc)
+		if err == nil {
+			err = answering(running, h, svc, h.client)
+		}
+		if err != nil {
+			return errors.Join(err, context.Cause(running))
 		}
 	}
 	return nil
@@ -139,9 +140,6 @@ func (h *HAProxy) Carry(ctx context.Context, services ...*corev1.Service) error 
 func (h *HAProxy) waitUp(ctx context.Context, svc *corev1.Service) error {
 	what := fmt.Sprintf("%s carries %s/%s", h.name, svc.Namespace, svc.Name)
 	return controlplane.Poll(ctx, startTimeout, what, func(ctx context.Context) (bool, string, error) {
-		if err := h.process.ended(); err != nil {
-			return false, "", err
-		}
 		want, err := readyNodes(ctx, h.lab, svc)
 		if err != nil {
 			return false, "", err

@@ -14,7 +14,7 @@ import (
 // attempts to reach the same server and no other one.
 var haproxyConfig = template.Must(template.New("haproxy.cfg").Parse(`global
   stats socket {{.Socket}} mode 600 level admin
-  maxconn 20000
+  maxconn 5000
 
 defaults
   mode tcp

@@ -27,6 +27,7 @@ var bgpPool = netip.MustParsePrefix("198.51.100.0/24")
 type BGP struct {
 	*MetalLB
 
+	client    *dataplane.Host
 	router    *Router
 	addresses map[types.NamespacedName]netip.Addr
 }
@@ -39,7 +40,7 @@ func (m *MetalLB) BGP(ctx context.Context, client *dataplane.Host) (*BGP, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &BGP{MetalLB: m, router: router, addresses: map[types.NamespacedName]netip.Addr{}}
+	b := &BGP{MetalLB: m, client: client, router: router, addresses: map[types.NamespacedName]netip.Addr{}}
 	steps := []func() error{
 		func() error {
 			return m.configure(ctx, pools, "IPAddressPool", "bgp", map[string]any{"addresses": []any{bgpPool.String()}})
@@ -83,6 +84,9 @@ func (b *BGP) Carry(ctx context.Context, services ...*corev1.Service) error {
 		b.addresses[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = addr
 		if err := b.waitRouted(ctx, svc); err != nil {
 			return fmt.Errorf("%w\n%s", err, b.router.Logs())
+		}
+		if err := answering(ctx, b, svc, b.client); err != nil {
+			return err
 		}
 	}
 	return nil

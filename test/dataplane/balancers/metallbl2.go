@@ -57,6 +57,9 @@ func (l *L2) Carry(ctx context.Context, services ...*corev1.Service) error {
 		if err := l.waitAnnounced(ctx, svc); err != nil {
 			return err
 		}
+		if err := answering(ctx, l, svc, l.client); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -60,6 +60,19 @@ func (d *daemon) ended() error {
 	}
 }
 
+// while returns a context that ends, with a cause, when the program does.
+func (d *daemon) while(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-d.done:
+			cancel(d.ended())
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 // stop ends the program at once and waits for its end.
 func (d *daemon) stop(ctx context.Context) error {
 	if d == nil || d.ended() != nil {

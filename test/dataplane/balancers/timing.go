@@ -2,13 +2,13 @@ package balancers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"io"
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,30 +22,8 @@ const (
 	requestEvery = 4 * time.Millisecond
 	showEvery    = 5 * time.Millisecond
 	// quiet is for how long a node has to get nothing, to be out of the data plane: 500 requests.
-	quiet          = 2 * time.Second
-	requestTimeout = 900 * time.Millisecond // see package load
+	quiet = 2 * time.Second
 )
-
-// Request makes one request on a connection of its own from a host and returns which pod answered.
-func Request(ctx context.Context, from *dataplane.Host, to netip.AddrPort) (dataplane.Answer, error) {
-	var answer dataplane.Answer
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+to.String()+"/", http.NoBody)
-	if err != nil {
-		return answer, err
-	}
-	client := &http.Client{Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return answer, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return answer, fmt.Errorf("status %s from %s", resp.Status, to)
-	}
-	return answer, json.NewDecoder(resp.Body).Decode(&answer)
-}
 
 // Timing is when a balancer did what it was told, from the moment of the command. Zero means that it did not happen.
 type Timing struct {
@@ -57,9 +35,11 @@ type Timing struct {
 	Shown time.Duration `json:"shown"`
 	// Back is when the node first answered again after the command that put it back.
 	Back time.Duration `json:"back"`
-	// Requests and Failed count new connections during all of it.
+	// Requests and Failed count new connections during all of it. Reset are those of Failed that were reset or ended while
+	// they waited for their answer: where open connections do not outlive a change, one that is under way then breaks.
 	Requests int `json:"requests"`
 	Failed   int `json:"failed"`
+	Reset    int `json:"reset"`
 }
 
 // Measure takes a node out of a balancer by the balancer's own means, puts it back, and times both, with a request every
@@ -95,7 +75,7 @@ func Measure(ctx context.Context, b Balancer, svc *corev1.Service, from *datapla
 	}
 	t.Back = load.first(node, returned).Sub(returned)
 	stop()
-	t.Requests, t.Failed = load.counts()
+	t.Requests, t.Failed, t.Reset = load.counts()
 	return t, nil
 }
 
@@ -168,10 +148,15 @@ func (s *stream) once(ctx context.Context) {
 	s.answers[answer.Node] = append(s.answers[answer.Node], now)
 }
 
-func (s *stream) counts() (total, failed int) {
+func (s *stream) counts() (total, failed, reset int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.total, len(s.failed)
+	for _, err := range s.failed {
+		if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) {
+			reset++
+		}
+	}
+	return s.total, len(s.failed), reset
 }
 
 // errors joins the first failures.
@@ -207,7 +192,7 @@ func (s *stream) last(node string) (last time.Time) {
 
 func (s *stream) waitNode(ctx context.Context, node string, after time.Time) error {
 	return controlplane.Poll(ctx, startTimeout, "an answer from "+node, func(context.Context) (bool, string, error) {
-		return !s.first(node, after).IsZero(), "none", s.errors()
+		return !s.first(node, after).IsZero(), fmt.Sprintf("none; failures: %v", s.errors()), nil
 	})
 }
 

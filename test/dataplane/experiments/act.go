@@ -17,12 +17,16 @@ import (
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/test/controlplane"
 	"github.com/safedrain/safedrain/test/dataplane"
+	"github.com/safedrain/safedrain/test/dataplane/balancers"
 	"github.com/safedrain/safedrain/test/dataplane/results"
 )
 
 const (
 	drainTimeout = "120s"
 	afterReturn  = 3 * time.Second // how long requests are counted once a node is back
+	// warm is how long pods are Ready before their node is put back: its kube-proxy, which writes its rules once a second,
+	// may know of them later than a balancer does.
+	warm = 2 * time.Second
 )
 
 // drained is one drain of one node.
@@ -134,7 +138,7 @@ func (s *scene) powerOff(ctx context.Context, a *acted) error {
 	if err := s.spread(ctx, s.apps(), false); err != nil {
 		return err
 	}
-	if err := s.uncordon(ctx, a, s.node); err != nil {
+	if err := s.uncordon(ctx, a, a.tool, s.node); err != nil {
 		return err
 	}
 	return pause(ctx, afterReturn)
@@ -144,7 +148,7 @@ func (s *scene) powerOff(ctx context.Context, a *acted) error {
 func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 	d := &drained{node: node}
 	a.drains = append(a.drains, d)
-	a.note("drain of %s begins", node)
+	a.note("%s drain of %s begins", a.tool, node)
 	watching, stop := context.WithCancel(ctx)
 	seen := s.seeLeaving(watching, node)
 	program, args := s.tools.Kubectl, []string{"drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=" + drainTimeout}
@@ -166,9 +170,9 @@ func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 		return err
 	}
 	a.exit = max(a.exit, d.code)
-	a.note("drain of %s ended with exit code %d", node, d.code)
+	a.note("%s drain of %s ended with exit code %d", a.tool, node, d.code)
 	if d.code != 0 && s.round.Fault == nil {
-		a.problem("%s", d.ending)
+		s.explain(ctx, a, d.ending)
 	}
 	if a.tool != results.Safedrain {
 		return nil
@@ -176,22 +180,28 @@ func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 	d.report = &guard.DrainReport{}
 	if err := json.Unmarshal([]byte(d.stdout), d.report); err != nil {
 		d.report = nil
-		a.problem("no report: %v: %s", err, d.ending)
+		a.problem("the drain left no report: %v", err)
 	}
 	return nil
 }
 
-// flags that the ways of the subjects need, each once.
-func (s *scene) flags() []string {
-	var flags []string
-	for _, w := range s.subjects {
-		for _, f := range w.way.Flags {
-			if !slices.Contains(flags, f) {
-				flags = append(flags, f)
-			}
-		}
+// explain notes a command that failed as a problem, and logs all it said and what MetalLB's status objects are.
+func (s *scene) explain(ctx context.Context, a *acted, e *ending) {
+	a.problem("%s", e.short())
+	s.log("%s", e)
+	if status, err := call(ctx, s.lab, nil, s.tools.Kubectl, "get", "servicel2statuses.metallb.io,servicebgpstatuses.metallb.io", "-A", "-o",
+		"custom-columns=NAME:.metadata.name,CREATED:.metadata.creationTimestamp,LABELS:.metadata.labels,STATUS:.status"); err == nil && status.code == 0 {
+		s.log("%s", status.stdout)
 	}
-	return flags
+}
+
+// flags are what the ways of the subjects need.
+func (s *scene) flags() []string {
+	ways := make([]balancers.Way, 0, len(s.subjects))
+	for _, w := range s.subjects {
+		ways = append(ways, w.way)
+	}
+	return balancers.Flags(ways...)
 }
 
 // drainFlags are the flags of a drain by safedrain.
@@ -208,9 +218,10 @@ func (s *scene) drainFlags() []string {
 	return flags
 }
 
-// comeBack makes a node schedulable, lets a pod of each app come to it, and puts it back into rotation.
+// comeBack makes a node schedulable, lets a pod of each app come to it, and only then puts it back into rotation: a
+// balancer that follows endpoints would send there before the node's kube-proxy does.
 func (s *scene) comeBack(ctx context.Context, a *acted, node string) error {
-	if err := s.uncordon(ctx, a, node); err != nil {
+	if err := s.uncordon(ctx, a, results.Kubectl, node); err != nil {
 		return err
 	}
 	if err := s.scale(ctx, nodeCount+1); err != nil {
@@ -222,23 +233,27 @@ func (s *scene) comeBack(ctx context.Context, a *acted, node string) error {
 	if a.tool == results.Kubectl {
 		return nil
 	}
-	return s.uncordon(ctx, a, node)
+	if err := pause(ctx, warm); err != nil {
+		return err
+	}
+	return s.uncordon(ctx, a, a.tool, node)
 }
 
-// uncordon puts a node back with the tool.
-func (s *scene) uncordon(ctx context.Context, a *acted, node string) error {
+// uncordon puts a node back with a tool.
+func (s *scene) uncordon(ctx context.Context, a *acted, tool, node string) error {
 	program, args := s.tools.Kubectl, []string{"uncordon", node}
-	if a.tool == results.Safedrain {
+	if tool == results.Safedrain {
 		program, args = s.tools.Safedrain, append([]string{"uncordon", node, "--wait-timeout=30s"}, s.flags()...)
 	}
-	a.note("uncordon of %s begins", node)
+	a.note("%s uncordon of %s begins", tool, node)
 	e, err := call(ctx, s.lab, nil, program, args...)
 	if err != nil {
 		return err
 	}
-	a.note("uncordon of %s ended with exit code %d", node, e.code)
+	a.note("%s uncordon of %s ended with exit code %d", tool, node, e.code)
+	a.exit = max(a.exit, e.code)
 	if e.code != 0 {
-		a.problem("%s", e)
+		s.explain(ctx, a, e)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package experiments
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,9 +26,10 @@ const (
 	envResults = "DATAPLANE_RESULTS"
 	// envRuns is how often each round is carried out in the full form; faultRuns for those with a fault.
 	envRuns = "DATAPLANE_RUNS"
-	// envRounds and envModes, separated by commas, choose among the rounds and the modes of kube-proxy.
-	envRounds = "DATAPLANE_ROUNDS"
-	envModes  = "DATAPLANE_MODES"
+	// envRounds, envBalancers and envModes, separated by commas, choose among the rounds, balancers and modes of kube-proxy.
+	envRounds    = "DATAPLANE_ROUNDS"
+	envBalancers = "DATAPLANE_BALANCERS"
+	envModes     = "DATAPLANE_MODES"
 )
 
 const (
@@ -63,7 +65,7 @@ func newCampaign(t *testing.T) *campaign {
 	if c.full {
 		c.runs, c.modes = fullRuns, []string{dataplane.NFTables, dataplane.IPTables}
 	} else {
-		c.rounds = shortened(c.rounds)
+		c.rounds = among(c.rounds, func(r *Round) []string { return r.Short })
 	}
 	if n, err := strconv.Atoi(os.Getenv(envRuns)); err == nil && n > 0 {
 		c.runs = n
@@ -73,6 +75,9 @@ func newCampaign(t *testing.T) *campaign {
 	}
 	if names := os.Getenv(envRounds); names != "" {
 		c.rounds = slices.DeleteFunc(c.rounds, func(r Round) bool { return !slices.Contains(strings.Split(names, ","), r.Name) })
+	}
+	if names := os.Getenv(envBalancers); names != "" {
+		c.rounds = among(c.rounds, func(*Round) []string { return strings.Split(names, ",") })
 	}
 	dir := os.Getenv(envResults)
 	if dir == "" {
@@ -85,11 +90,11 @@ func newCampaign(t *testing.T) *campaign {
 	return c
 }
 
-// shortened keeps what belongs to the short form.
-func shortened(rounds []Round) []Round {
+// among keeps the subjects behind some balancers, and the rounds that have any.
+func among(rounds []Round, names func(*Round) []string) []Round {
 	var out []Round
 	for _, r := range rounds {
-		r.Subjects = slices.DeleteFunc(slices.Clone(r.Subjects), func(s Subject) bool { return !slices.Contains(r.Short, s.Balancer) })
+		r.Subjects = slices.DeleteFunc(slices.Clone(r.Subjects), func(s Subject) bool { return !slices.Contains(names(&r), s.Balancer) })
 		if len(r.Subjects) > 0 {
 			out = append(out, r)
 		}
@@ -116,6 +121,7 @@ func TestExperiments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			on.log = t.Logf
 			t.Cleanup(func() {
 				if t.Failed() {
 					t.Log(on.lab.Logs())
@@ -184,11 +190,13 @@ func (c *campaign) round(t *testing.T, on *stage, r *Round) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() {
+			if err := s.remove(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}()
 		for _, turn := range turns {
 			c.turn(t, s, turn)
-		}
-		if err := s.remove(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
 		}
 	}
 	c.judge(t, r, on.lab.ProxyMode)
@@ -228,9 +236,13 @@ func (c *campaign) judge(t *testing.T, r *Round, mode string) {
 			records = append(records, record)
 		}
 	}
+	said := map[string]bool{} // of a run, all Services have the same to say
 	for _, record := range records {
 		for _, problem := range record.Problems {
-			t.Errorf("%s: %s", record.Key, problem)
+			if text := fmt.Sprintf("run %d of %s: %s", record.Run, record.Tool, problem); !said[text] {
+				said[text] = true
+				t.Errorf("%s: %s", record.Key, problem)
+			}
 		}
 	}
 	for _, problem := range measured(r, records) {

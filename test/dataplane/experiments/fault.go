@@ -188,7 +188,8 @@ const beforeFaultCounts = 6 * time.Second
 func (s *scene) judgeFault(a *acted) {
 	d := a.drains[0]
 	if !slices.Contains(s.round.Fault.Exits, d.code) {
-		a.problem("exit code %d is not among %v: %s", d.code, s.round.Fault.Exits, d.ending)
+		a.problem("exit code %d is not among %v", d.code, s.round.Fault.Exits)
+		s.log("%s", d.ending)
 	}
 	w := s.subjects[0]
 	proven := d.code == 0
@@ -199,7 +200,8 @@ func (s *scene) judgeFault(a *acted) {
 	for _, pod := range s.watcher.on(w.pods, s.node, d.began) {
 		evicted := !pod.deleted.IsZero()
 		if evicted && (!proven || d.code != 0 && s.round.Fault.When == WhileSettling) {
-			a.problem("a pod of %s was evicted without a proof: %s", w.app, d.ending)
+			a.problem("a pod of %s was evicted without a proof", w.app)
+			s.log("%s", d.ending)
 		}
 	}
 }

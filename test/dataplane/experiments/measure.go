@@ -21,14 +21,16 @@ func measure(r *results.Record, seconds []*load.Second, failures []*load.Failure
 	for _, s := range seconds {
 		after := s.Start.Sub(w.begin)
 		switch {
-		case after < -steadyTime*time.Second, s.Start.After(w.end):
+		case after+time.Second/2 < -steadyTime*time.Second, s.Start.After(w.end):
 			continue
 		case after+time.Second <= 0:
 			r.Steady.Add(s.New)
 		default:
 			addTraffic(r, &s.Traffic)
 		}
-		put(&r.Series, r.Series.OK, after+time.Second/2, s.New.OK) // where the middle of the second lies
+		if middle := s.Start.Add(time.Second / 2); middle.Before(w.begin.Add(time.Duration(length-steadyTime) * time.Second)) {
+			put(&r.Series, r.Series.OK, middle.Sub(w.begin), s.New.OK)
+		}
 	}
 	for _, f := range failures {
 		after := f.At.Sub(w.begin)

@@ -22,6 +22,7 @@ type stage struct {
 	client *dataplane.Host
 	set    *balancers.Set
 	tools  *Tools
+	log    func(format string, args ...any) // to people who look into a failure
 }
 
 // newStage brings a lab up, with the balancers named, and kube-proxy in a mode.

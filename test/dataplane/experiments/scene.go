@@ -51,6 +51,7 @@ type scene struct {
 	node      string              // the one that is drained, where one is
 	addresses map[netip.Addr]bool // those that were asked for
 	watcher   *watcher
+	log       func(format string, args ...any)
 }
 
 // objectName is a subject's name as an object of the API may have it.
@@ -59,7 +60,7 @@ func objectName(subject string) string { return strings.ReplaceAll(subject, "/",
 // newScene sets a round up and returns when every Service is served by every node.
 func newScene(ctx context.Context, on *stage, round *Round) (*scene, error) {
 	s := &scene{lab: on.lab, client: on.client, tools: on.tools, round: round, namespace: "x-" + round.Name,
-		node: on.lab.Nodes[1].Name, addresses: map[netip.Addr]bool{},
+		node: on.lab.Nodes[1].Name, addresses: map[netip.Addr]bool{}, log: on.log,
 	}
 	if err := s.release(ctx); err != nil {
 		return nil, err

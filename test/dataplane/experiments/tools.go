@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,6 +82,18 @@ type ending struct {
 func (e *ending) String() string {
 	return fmt.Sprintf("%s: exit %d after %s\n%s%s", strings.Join(e.argv, " "), e.code, e.ended.Sub(e.began).Round(time.Millisecond),
 		lastLines(e.stdout), lastLines(e.stderr))
+}
+
+// short is the command without its flags, and its error in one line.
+func (e *ending) short() string {
+	words := slices.DeleteFunc(slices.Clone(e.argv), func(arg string) bool { return strings.HasPrefix(arg, "-") || arg == "json" })
+	text := fmt.Sprintf("%s: exit code %d", strings.Join(words, " "), e.code)
+	for line := range strings.Lines(e.stderr) {
+		if message, ok := strings.CutPrefix(line, "error: "); ok {
+			return text + ": " + strings.TrimSpace(message)
+		}
+	}
+	return text
 }
 
 func lastLines(s string) string {

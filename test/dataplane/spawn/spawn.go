@@ -7,9 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Spawner starts processes from one operating system thread that lives as long as the spawner: a child that is bound to
@@ -36,11 +33,7 @@ func (s *Spawner) Close() { close(s.starts) }
 
 // Start starts cmd in a network namespace, or in this process's own when netns is empty. The child leads a process group.
 func (s *Spawner) Start(cmd *exec.Cmd, netns string) error {
-	if s.lasting {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	} else {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	}
+	cmd.SysProcAttr = attributes(s.lasting)
 	started := make(chan error)
 	s.starts <- func() {
 		if netns == "" {
@@ -97,13 +90,13 @@ func Enter(netns string) (back func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
+	if err := setns(target); err != nil {
 		_ = origin.Close()
 		return nil, fmt.Errorf("enter network namespace %q: %w", netns, err)
 	}
 	return func() error {
 		defer func() { _ = origin.Close() }()
-		if err := unix.Setns(int(origin.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err := setns(origin); err != nil {
 			return fmt.Errorf("leave network namespace %q: %w", netns, err)
 		}
 		return nil
