@@ -1,4 +1,5 @@
-# Every target works from an empty clone, without root and without a terminal. Tools are built from pinned modules.
+# Every target works from an empty clone, without root unless it says otherwise, and without a terminal. Tools are built from
+# pinned modules.
 
 GOLANGCI_LINT_VERSION := v2.15.0
 
@@ -21,13 +22,16 @@ EXAMPLE      ?= testdata/example/before
 DATAPLANE_NAME  ?= lab
 DATAPLANE_FLAGS ?=
 
+# The Debian packages of the data plane lab and of the balancers in front of it.
+DATAPLANE_PACKAGES := arping conntrack frr haproxy iproute2 iptables nftables socat tcpdump util-linux
+
 # What shows that generated parts of the README are up to date; empty to leave that out.
 README_CHECK ?= go run ./internal/cmd/readme -check
 
 LINT := $(CURDIR)/.cache/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down dataplane-up dataplane-down bench fuzz
+.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down dataplane-up dataplane-down dataplane-packages bench fuzz
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s%s\n", $$1, $$2}'
@@ -59,6 +63,9 @@ dataplane-up: controlplane ## start a cluster that stays and carries packets, on
 
 dataplane-down: ## end what `make dataplane-up` started
 	cd test && go run ./cmd/dataplane down $(DATAPLANE_NAME:%=-name %)
+
+dataplane-packages: ## install what the data plane and its balancers need, on Debian as root; none of it starts by itself
+	RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(DATAPLANE_PACKAGES)
 
 bench: build controlplane ## run the benchmarks on the real control plane
 	cd test && go test -run '^$$' -bench '$(BENCH)' $(BENCH_FLAGS) ./bench/...

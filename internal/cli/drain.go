@@ -211,7 +211,7 @@ func (r *drainRun) text(cmd *cobra.Command, e *engine, o *drain.Options, result 
 	if result.Outcome == drain.Refused && errors.As(result.Err, &refusal) {
 		v := &planView{
 			plan: refusal.Plan, then: refusal.Then, typed: t, wide: r.output == formatWide, hooks: byName(e.hooks),
-			settle: o.Settle, hookTimeout: o.HookTimeout,
+			settle: o.Settle, hookTimeout: o.HookTimeout, hookTimeoutTyped: o.HookTimeoutTyped,
 		}
 		var lost *claim.LostTo
 		if errors.As(result.Err, &lost) {

@@ -195,6 +195,9 @@ func (w *world) hookRow(svc *guard.ServiceFacts, d lbhooks.Description) hookRow 
 	}
 	lacks := w.lacks(rot.Hook)
 	row.Missing = append(row.Missing, lacks...)
+	if rot.NoProof != "" {
+		row.Missing = append(row.Missing, missing{What: "proof of a removal", Why: rot.NoProof})
+	}
 	if rot.Broken != "" && len(lacks) == 0 {
 		row.Missing = append(row.Missing, missing{What: rot.Broken, Forbidden: strings.Contains(rot.Broken, notAllowed)})
 	}

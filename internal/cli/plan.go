@@ -124,7 +124,7 @@ func (r *planRun) printPlan(cmd *cobra.Command, w *world, o *drain.Options) erro
 func (a *app) planView(cmd *cobra.Command, w *world, o *drain.Options, plan *guard.DrainPlan) *planView {
 	return &planView{
 		plan: plan, typed: typedFlags(a.name, cmd.Flags()), hooks: w.descriptions(),
-		settle: o.Settle, hookTimeout: o.HookTimeout, alone: w.alone(o, plan),
+		settle: o.Settle, hookTimeout: o.HookTimeout, hookTimeoutTyped: o.HookTimeoutTyped, alone: w.alone(o, plan),
 	}
 }
 

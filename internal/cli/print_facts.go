@@ -148,7 +148,7 @@ func (v *planView) time() string {
 	for i := range v.plan.Services {
 		s := &v.plan.Services[i]
 		if s.Verdict == guard.Withdraw {
-			prove = v.hookTimeout
+			prove = max(prove, v.timeoutOf(&s.Balancer))
 		}
 		if s.Hold != nil {
 			if wait, err := time.ParseDuration(s.Hold.Wait); err == nil {
@@ -156,7 +156,7 @@ func (v *planView) time() string {
 			}
 		}
 		if s.Verdict != guard.Safe {
-			settle = max(settle, v.settleOf(s.Balancer.Hook))
+			settle = max(settle, v.settleOf(&s.Balancer))
 		}
 	}
 	for i := range v.plan.Pods {

@@ -20,6 +20,8 @@ type planView struct {
 	// settle and hookTimeout are the flags of those names; settle is nil when it is each hook's own.
 	settle      *time.Duration
 	hookTimeout time.Duration
+	// hookTimeoutTyped: the flag wins over what a configuration states.
+	hookTimeoutTyped bool
 	// alone are the nodes of a refused plan when each could be drained by itself.
 	alone []string
 	// then says when a drain was refused, if not before anything changed.
@@ -194,7 +196,7 @@ func (v *planView) how(s *guard.ServicePlan) string {
 			if f.Severity == guard.Block {
 				return "forced by flag"
 			}
-			return "accepted, no proof" + v.settled(s.Balancer.Hook)
+			return "accepted, no proof" + v.settled(&s.Balancer)
 		}
 	}
 	changes := slices.ContainsFunc(s.Nodes, func(r guard.NodeRow) bool {
@@ -221,25 +223,36 @@ func (v *planView) how(s *guard.ServicePlan) string {
 	case guard.RemovalLabel, guard.RemovalHook:
 		words := strings.ToLower(string(s.Balancer.Removal))
 		if w := v.hooks[s.Balancer.Hook].Witness; w != "" {
-			return words + ", proof by " + w + v.settled(s.Balancer.Hook)
+			return words + ", proof by " + w + v.settled(&s.Balancer)
 		}
-		return words + ", no witness" + v.settled(s.Balancer.Hook)
+		return words + ", no witness" + v.settled(&s.Balancer)
 	}
 	return strings.ToLower(string(s.Balancer.Removal))
 }
 
-func (v *planView) settled(hook string) string {
-	if d := v.settleOf(hook); d > 0 {
+func (v *planView) settled(b *guard.Balancer) string {
+	if d := v.settleOf(b); d > 0 {
 		return ", +" + seconds(d)
 	}
 	return ""
 }
 
-func (v *planView) settleOf(hook string) time.Duration {
-	if v.settle != nil {
+func (v *planView) settleOf(b *guard.Balancer) time.Duration {
+	switch {
+	case v.settle != nil:
 		return *v.settle
+	case b.Settle != nil:
+		return *b.Settle
 	}
-	return v.hooks[hook].Settle
+	return v.hooks[b.Hook].Settle
+}
+
+// timeoutOf is the time that a balancer has for its proof.
+func (v *planView) timeoutOf(b *guard.Balancer) time.Duration {
+	if b.Timeout > 0 && !v.hookTimeoutTyped {
+		return b.Timeout
+	}
+	return v.hookTimeout
 }
 
 // seconds writes a duration as people read it: 2s, 0.3s, 5m.

@@ -39,7 +39,7 @@ var constructors = map[string]func(Deps) lbhooks.Hook{
 	kuberouter.Name:    func(Deps) lbhooks.Hook { return kuberouter.New() },
 	kubevip.Name:       func(d Deps) lbhooks.Hook { return kubevip.New(d.Kubernetes, clock.RealClock{}) },
 	azure.Name:         func(d Deps) lbhooks.Hook { return azure.New(d.Kubernetes, d.options(), azure.SDK{}) },
-	gcp.Name:           func(d Deps) lbhooks.Hook { return gcp.New(d.Kubernetes, d.options()) },
+	gcp.Name:           func(d Deps) lbhooks.Hook { return gcp.New(d.Kubernetes, d.options(), gcp.SDK{}) },
 	aws.Name:           func(d Deps) lbhooks.Hook { return aws.New(d.Kubernetes, d.Dynamic, d.options()) },
 	healthcheck.Name:   func(d Deps) lbhooks.Hook { return healthcheck.New(d.HTTP) },
 	cloudprovider.Name: func(d Deps) lbhooks.Hook { return cloudprovider.New(d.Kubernetes) },

@@ -106,5 +106,7 @@ func (r *rule) times(rot *lbhooks.Rotation) {
 	if rot.Settle == nil && r.settle != nil {
 		rot.Settle, rot.SettleBy = r.settle, r.reason
 	}
-	rot.Timeout = r.timeout
+	if r.timeout > 0 {
+		rot.Timeout = r.timeout
+	}
 }

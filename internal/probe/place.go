@@ -134,11 +134,12 @@ func (p Place) Forbids(node string) string {
 	return "we run on this node"
 }
 
-// Doubts says why an answer proves nothing; "" when it counts. A proxy that knows pods by the range of the whole cluster
-// takes every pod for one of its own, so for a pod on another node too an accepted connection proves nothing.
-func (p Place) Doubts(answer guard.Answer) string {
-	if p.Pod && answer == guard.AnswerOK {
-		return "we run in a pod: a proxy that knows pods by the cluster's range serves them from any node"
+// Doubts says why what a port answered proves nothing; "" when it counts. A proxy that knows pods by the range of the whole
+// cluster takes the pods of other nodes for its own too: it sends them to any endpoint, which then may answer past it, so
+// that both an accepted connection and silence mean nothing. Health check ports do not care who asks.
+func (p Place) Doubts(port string) string {
+	if p.Pod && port != guard.PortHealthCheck {
+		return "we run in a pod: a proxy that knows pods by the cluster's range treats those of other nodes as its own"
 	}
 	return ""
 }

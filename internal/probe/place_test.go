@@ -94,17 +94,15 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestDoubts: from a pod, a connection that is accepted proves nothing of any node; other answers do.
+// TestDoubts: from a pod, nothing that a node port answers proves anything of any node; a health check does.
 func TestDoubts(t *testing.T) {
-	for answer, doubted := range map[guard.Answer]bool{
-		guard.AnswerOK: true, guard.AnswerBlackhole: false, guard.AnswerRefused: false, guard.AnswerHealthy: false, guard.AnswerUnhealthy: false,
-	} {
-		if got := (Place{Node: "n1", Pod: true}).Doubts(answer) != ""; got != doubted {
-			t.Errorf("from a pod, %s: doubted %t, want %t", answer, got, doubted)
+	for port, doubted := range map[string]bool{"http/TCP": true, guard.PortHealthCheck: false} {
+		if got := (Place{Node: "n1", Pod: true}).Doubts(port) != ""; got != doubted {
+			t.Errorf("from a pod, %s: doubted %t, want %t", port, got, doubted)
 		}
 		for _, p := range []Place{{}, {Node: "n1"}} {
-			if p.Doubts(answer) != "" {
-				t.Errorf("%s, %s: doubted", p, answer)
+			if p.Doubts(port) != "" {
+				t.Errorf("%s, %s: doubted", p, port)
 			}
 		}
 	}

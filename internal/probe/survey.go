@@ -143,7 +143,7 @@ func (s *Survey) observe(ctx context.Context, probes []guard.Probe, which []int)
 		default:
 			p.Times = 1
 		}
-		p.Observed, p.Detail, p.NotCounted = seen[k].Answer, seen[k].Detail, s.Place.Doubts(seen[k].Answer)
+		p.Observed, p.Detail, p.NotCounted = seen[k].Answer, seen[k].Detail, s.Place.Doubts(p.Port)
 	}
 	return nil
 }

@@ -120,8 +120,8 @@ func TestSurvey(t *testing.T) {
 		"from a pod on another node": {
 			begin: scene{}, place: Place{Node: "n3", Pod: true},
 			want: rows{
-				"n1": "Refused, OK 1 (we run in a pod: a proxy that knows pods by the cluster's range serves them from any node)",
-				"n2": "Refused, Blackhole 1",
+				"n1": "Refused, OK 1 (we run in a pod: a proxy that knows pods by the cluster's range treats those of other nodes as its own)",
+				"n2": "Refused, Blackhole 1 (we run in a pod: a proxy that knows pods by the cluster's range treats those of other nodes as its own)",
 				"n3": "Refused,  0 (we run in a pod on this node)",
 			},
 		},

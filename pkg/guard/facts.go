@@ -141,7 +141,7 @@ type Rotation struct {
 	FollowsServing bool            // announcers that count serving endpoints: the grace of a pod cannot take the node out
 	Settle         *time.Duration  // accepts for good that the lever has no witness; after a proof it is waited for
 	SettleBy       string          // who says so: the annotation safedrain.dev/settle, a rule of the configuration
-	Timeout        time.Duration   // of a proof, from a rule of the configuration; 0: that of the run
+	Timeout        time.Duration   // of a proof, from a rule of the configuration, else from a hook that is known to be slow; 0: that of the run
 	Unsupported    string          // a combination that the balancer's own documentation rules out; "" when fine
 	Conflict       []string        // two or more specific hooks that claim the Service
 	ZoneBlind      bool            // announcers, to which the zones of nodes mean nothing

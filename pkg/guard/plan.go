@@ -109,7 +109,7 @@ func entries(ix Index, loss *Loss) []Entry {
 			Balancer: svc.Rotation.balancer(), Provable: svc.Rotation.Provable && svc.Rotation.Broken == "",
 		}
 		for _, node := range sortedKeys(loss.Nodes) {
-			if svc.Rotation.Seat(node).In == Yes {
+			if svc.Rotation.Seat(node).In != No {
 				e.Nodes = append(e.Nodes, node)
 			}
 		}

@@ -16,7 +16,7 @@ func (j *judgement) podTargets() {
 	var short []string
 	var gap time.Duration
 	for _, n := range j.lost {
-		if serves := j.servingTime(n); serves < need {
+		if serves := j.everyPodServes(n); serves < need {
 			short = append(short, n)
 			gap = max(gap, need-serves)
 		}
@@ -30,4 +30,23 @@ func (j *judgement) podTargets() {
 			gap, need, r.PodTargets.Source),
 		Advice: fmt.Sprintf("a preStop sleep of %s with a longer grace, and the balancer's pod readiness gate", need),
 	})
+}
+
+// everyPodServes is how long each pod of the Service on a node provably serves after its eviction: here the one that ends
+// first counts, for each is a target of its own. One that is not evicted goes with the node, without a warning.
+func (j *judgement) everyPodServes(node string) time.Duration {
+	shortest, found := time.Duration(0), false
+	for pod := range j.ix.Pods(node) {
+		if !j.isEndpoint(pod.UID) {
+			continue
+		}
+		if !j.loss.Evicted[pod.UID] {
+			return 0
+		}
+		serves := servesAfterEviction(pod, graceOf(pod, j.loss.Flags.GracePeriod))
+		if !found || serves < shortest {
+			shortest, found = serves, true
+		}
+	}
+	return shortest
 }

@@ -63,6 +63,9 @@ type Balancer struct {
 	Removal  Removal `json:"removal"`
 	Evidence string  `json:"evidence,omitempty"`
 	Moves    []Move  `json:"-"`
+	// Settle and Timeout are what the Service or the configuration states; nil and 0: nothing.
+	Settle  *time.Duration `json:"-"`
+	Timeout time.Duration  `json:"-"`
 }
 
 // Count is a number before and after.

@@ -65,7 +65,7 @@ func (s *ServiceFacts) policy() Policy {
 }
 
 func (r *Rotation) balancer() Balancer {
-	b := Balancer{Hook: r.Hook, Removal: r.Removal, Evidence: r.Evidence, Moves: r.Moves}
+	b := Balancer{Hook: r.Hook, Removal: r.Removal, Evidence: r.Evidence, Moves: r.Moves, Settle: r.Settle, Timeout: r.Timeout}
 	if b.Hook == "" {
 		b.Hook = "none"
 	}

@@ -125,10 +125,11 @@ func (l *Lab) register(ctx context.Context, o Options) (err error) {
 	if left, err := os.ReadDir(l.Dir); err == nil && len(left) > 0 {
 		return fmt.Errorf("directory %q is not empty: a lab removes its directory in the end, so name one that is not there", l.Dir)
 	}
-	if err := os.MkdirAll(l.Dir, 0o755); err != nil { //nolint:gosec // daemons that give up root read their configuration there
+	// Daemons that give up root read their configuration there.
+	if err := os.MkdirAll(l.Dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(l.Dir, 0o755); err != nil { //nolint:gosec // as above
+	if err := os.Chmod(l.Dir, 0o755); err != nil {
 		return err
 	}
 	owner, err := self()

@@ -120,7 +120,7 @@ func (p *place) dropped(t *testing.T, to netip.AddrPort) {
 // health waits until a node's health check of a Service answers with a status.
 func (p *place) health(t *testing.T, node *dataplane.Node, svc *corev1.Service, want string) {
 	t.Helper()
-	to := netip.AddrPortFrom(node.Addr, uint16(svc.Spec.HealthCheckNodePort)) //nolint:gosec // a port
+	to := netip.AddrPortFrom(node.Addr, uint16(svc.Spec.HealthCheckNodePort))
 	err := controlplane.Poll(t.Context(), 20*time.Second, "health check "+to.String(), func(ctx context.Context) (bool, string, error) {
 		_, err := get(ctx, p.client, to, "")
 		got := "200"
@@ -135,7 +135,7 @@ func (p *place) health(t *testing.T, node *dataplane.Node, svc *corev1.Service, 
 }
 
 func nodePort(addr netip.Addr, svc *corev1.Service) netip.AddrPort {
-	return netip.AddrPortFrom(addr, uint16(svc.Spec.Ports[0].NodePort)) //nolint:gosec // a port
+	return netip.AddrPortFrom(addr, uint16(svc.Spec.Ports[0].NodePort))
 }
 
 // node returns the node that a pod runs on, and another one.

@@ -132,7 +132,7 @@ func (n *Node) start(name string, args []string) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.cmd = exec.Command(n.lab.program, append([]string{name}, args...)...) //nolint:noctx // it lives as long as the lab, which ends it
+	p.cmd = exec.Command(n.lab.program, append([]string{name}, args...)...)
 	p.cmd.Dir = n.lab.Dir
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	if err := errors.Join(n.lab.spawner.Start(p.cmd, n.Netns), out.Close()); err != nil {

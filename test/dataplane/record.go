@@ -113,7 +113,7 @@ func tryLock(path string) (lock *os.File, held bool, err error) {
 		return nil, false, errors.Join(err, lock.Close())
 	}
 	if now, err := os.Stat(path); err != nil || !os.SameFile(mine, now) {
-		return nil, false, lock.Close() //nolint:nilerr // it is tried again
+		return nil, false, lock.Close() // it is tried again
 	}
 	return lock, true, nil
 }

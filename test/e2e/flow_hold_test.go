@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -323,6 +324,57 @@ func TestHoldKilled(t *testing.T) {
 			t.Errorf("the slice stood for %s after its pod", took)
 		}
 	})
+}
+
+// TestHoldKilledBeforeTheLabel: kill -9 between the slice and the label leaves the controller's entry in force; uncordon
+// removes the slice, the same command goes on.
+func TestHoldKilledBeforeTheLabel(t *testing.T) {
+	for name, then := range map[string]func(*holdScene){
+		"undone": func(s *holdScene) {
+			s.back(s.node)
+			s.alive(&s.pod)
+			if got := s.looked.texts(); !slices.Equal(got, []string{onlyListed, listedAndKept, onlyListed}) {
+				s.Errorf("slices went %q", got)
+			}
+		},
+		"resumed": func(s *holdScene) {
+			s.run(s.node, s.flag, "--take-over").want(s.scene, 0)
+			s.gone(&s.pod)
+			s.Wait("slice gone", func(context.Context) (bool, string, error) {
+				return s.looked.last().String() == neither, s.looked.last().String(), nil
+			})
+			if got := s.looked.texts(); !slices.Equal(got, []string{onlyListed, listedAndKept, onlyKept, neither}) {
+				s.Errorf("slices went %q", got)
+			}
+			s.back(s.node)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newHoldScene(t, true)
+			direct := s.via
+			r := s.relay(nil)
+			reached := make(chan struct{}, 8)
+			r.hold = func(req *http.Request) {
+				if req.Method == http.MethodPatch && strings.Contains(req.URL.Path, "/pods/") {
+					reached <- struct{}{}
+					<-req.Context().Done()
+				}
+			}
+			b := s.start(s.node, s.flag)
+			select {
+			case <-reached:
+			case <-time.After(30 * time.Second):
+				t.Fatal("no patch of a pod came")
+			}
+			b.signal(t, syscall.SIGKILL)
+			b.wait(t)
+			s.via = direct
+			if s.looked.last().String() != listedAndKept {
+				t.Errorf("slices %s", s.looked.last())
+			}
+			then(s)
+		})
+	}
 }
 
 // TestHoldMirrors: while a pod is held, our slice says whether it serves.

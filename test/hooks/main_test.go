@@ -29,6 +29,12 @@ func TestMain(m *testing.M) {
 // define makes the cluster serve MetalLB's kinds, again if a test before took one away.
 func define(t *testing.T) {
 	t.Helper()
+	serve(t, customkinds.MetalLB()...)
+}
+
+// serve makes the cluster serve kinds, again if a test before took one away.
+func serve(t *testing.T, kinds ...customkinds.Kind) {
+	t.Helper()
 	if admin == nil {
 		client, err := dynamic.NewForConfig(cluster.Config())
 		if err != nil {
@@ -36,7 +42,7 @@ func define(t *testing.T) {
 		}
 		admin = client
 	}
-	if err := customkinds.Define(t.Context(), admin, customkinds.MetalLB()...); err != nil {
-		t.Fatal(fmt.Errorf("serve MetalLB's kinds: %w", err))
+	if err := customkinds.Define(t.Context(), admin, kinds...); err != nil {
+		t.Fatal(fmt.Errorf("serve kinds: %w", err))
 	}
 }

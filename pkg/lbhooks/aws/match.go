@@ -148,7 +148,7 @@ func (h *Hook) rotation(w *world, f front, svc *corev1.Service, objects lbhooks.
 	case f.owner == nobody:
 		r.Evidence = "target groups that the Service names; AWS alone knows the nodes in them"
 		r.Rest = lbhooks.Seat{In: lbhooks.Unknown, Eligible: true, Why: "in a target group, or not"}
-		r.Provable, r.Removal = true, lbhooks.RemovalNone
+		r.Provable, r.Removal, r.Timeout = true, lbhooks.RemovalNone, h.patience()
 		if h.options.Bool(optionDeregister) {
 			r.Removal = lbhooks.RemovalHook
 		} else {
@@ -157,7 +157,7 @@ func (h *Hook) rotation(w *world, f front, svc *corev1.Service, objects lbhooks.
 		r.HealthCheck = statedCheck(svc)
 		return r
 	}
-	r.Provable, r.Removal = true, lbhooks.RemovalLabel
+	r.Provable, r.Removal, r.Timeout = true, lbhooks.RemovalLabel, h.patience()
 	r.Evidence = "the rule of the " + string(f.owner) + ": every node without the exclude label"
 	r.Rest = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "registered: not excluded"}
 	w.narrow(&r, f, svc)
@@ -165,6 +165,15 @@ func (h *Hook) rotation(w *world, f front, svc *corev1.Service, objects lbhooks.
 		w.probed(&r, f, svc, objects)
 	}
 	return r
+}
+
+// patience is how long a proof may take: a controller has to act first, and the whole deregistration delay passes, by
+// default five minutes, where only absence counts.
+func (h *Hook) patience() time.Duration {
+	if h.options.Text(optionProof) == proofAbsent || h.options.Has(optionSettle) && h.options.Duration(optionSettle, 0) == 0 {
+		return 10 * time.Minute
+	}
+	return 2 * time.Minute
 }
 
 // podTargets is the rotation of a balancer that sends to pods: no node is in it, whatever its labels. A pod that is

@@ -30,6 +30,9 @@ const Settle = 15 * time.Second
 // subscription's limits.
 const poll = 5 * time.Second
 
+// patience is how long a proof may take: the cloud provider has to see the label, and Azure to update a scale set.
+const patience = 5 * time.Minute
+
 // Names of the options.
 const (
 	optionSubscription = "subscription"

@@ -80,6 +80,7 @@ func (w *world) rotation(svc *corev1.Service, objects lbhooks.Objects, reason st
 		Hook: Name, Reason: reason, Removal: lbhooks.RemovalLabel, Provable: true, Shared: w.barred, Seats: map[string]lbhooks.Seat{},
 		Evidence: "the cloud provider's rule: every node without the exclude label",
 		Rest:     lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "in the backend pool: not excluded"},
+		Timeout:  patience,
 	}
 	if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return r

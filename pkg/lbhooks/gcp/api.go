@@ -1,120 +1,143 @@
 package gcp
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
-	"strings"
+	"net/url"
 	"sync"
 
-	"google.golang.org/api/compute/v1"
+	"golang.org/x/oauth2/google"
 	"google.golang.org/api/googleapi"
-	"google.golang.org/api/option"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
-// Permissions of IAM that the hook needs, one for each kind of call.
+// Where the API is, and what may be done with a token.
 const (
-	permissionBackends  = "compute.regionBackendServices.get"
-	permissionNEGs      = "compute.networkEndpointGroups.get"
-	permissionInstances = "compute.instanceGroups.list"
-	permissionPools     = "compute.targetPools.get"
+	endpoint = "https://compute.googleapis.com/compute/v1/"
+	scope    = "https://www.googleapis.com/auth/compute.readonly"
 )
 
-// Permissions lists what the hook needs, sorted.
-func Permissions() []string {
-	return []string{permissionInstances, permissionNEGs, permissionBackends, permissionPools}
+// maxBody is more bytes than a page of any answer has.
+const maxBody = 32 << 20
+
+// SDK replaces what Google's libraries would find by themselves; the zero value replaces nothing.
+type SDK struct {
+	Client   *http.Client // nil: one with the application default credentials
+	Endpoint string       // "": Google's
 }
 
-// api builds the SDK's client when it is first needed.
+// The answers of Compute Engine, as far as the hook reads them. The generated client of that API is left out on purpose: it
+// would more than double the size of the program.
+type (
+	backendService struct {
+		Backends []struct {
+			Group string `json:"group"`
+		} `json:"backends"`
+	}
+	healthStatus struct {
+		Instance    string `json:"instance"`
+		HealthState string `json:"healthState"`
+	}
+	healthAnswer struct {
+		HealthStatus []healthStatus `json:"healthStatus"`
+	}
+	targetPool struct {
+		Instances []string `json:"instances"`
+	}
+	memberPage struct {
+		Items []struct {
+			Instance        string `json:"instance"` // of an instance group
+			NetworkEndpoint struct {
+				Instance string `json:"instance"`
+			} `json:"networkEndpoint"` // of a NEG
+		} `json:"items"`
+		NextPageToken string `json:"nextPageToken"`
+	}
+)
+
+// api calls Compute Engine. Its client is built when it is first needed.
 type api struct {
-	load []option.ClientOption
+	sdk SDK
 
-	mu      sync.Mutex
-	service *compute.Service
+	mu     sync.Mutex
+	client *http.Client
 }
 
-func (a *api) client(ctx context.Context) (*compute.Service, error) {
+func (a *api) ready(ctx context.Context) (*http.Client, error) {
 	a.mu.Lock()
-	have := a.service
+	have := a.client
 	a.mu.Unlock()
 	if have != nil {
 		return have, nil
 	}
-	// the client outlives this call, so it must not hang on its context
-	opts := append([]option.ClientOption{option.WithScopes(compute.ComputeReadonlyScope)}, a.load...)
-	service, err := compute.NewService(context.WithoutCancel(ctx), opts...)
-	if err != nil {
-		return nil, lbhooks.Unavailable(Name, "no credentials: run gcloud auth application-default login, set GOOGLE_APPLICATION_CREDENTIALS, or give this pod an identity", err)
+	client := a.sdk.Client
+	if client == nil {
+		// the client outlives this call, so it must not hang on its context
+		var err error
+		if client, err = google.DefaultClient(context.WithoutCancel(ctx), scope); err != nil {
+			return nil, lbhooks.Unavailable(Name, "no credentials: run gcloud auth application-default login, set GOOGLE_APPLICATION_CREDENTIALS, or give this pod an identity", err)
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.service == nil {
-		a.service = service
+	if a.client == nil {
+		a.client = client
 	}
-	return a.service, nil
+	return a.client, nil
 }
 
-// Forbidden is the error of a call that IAM denies. It matches lbhooks.ErrUnavailable through what wraps it.
-type Forbidden struct {
-	Permission string // "compute.regionBackendServices.get", or the call where Google names none
-	Resource   string // "projects/p/regions/r/backendServices/x"
+// call is one request: GET without a body, POST with one.
+type call struct {
+	path       string // below the endpoint
+	query      url.Values
+	body       any
+	permission string // of IAM that it needs
 }
 
-// Error names the permission and the resource as a role would.
-func (e *Forbidden) Error() string { return "not allowed " + e.Permission + " on " + e.Resource }
+// do makes a call and reads its answer.
+func (a *api) do(ctx context.Context, c call, into any) error {
+	client, err := a.ready(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.send(ctx, client, c, into); err != nil {
+		return failed(c.permission, resourceOf(c.path), err)
+	}
+	return nil
+}
 
-// required is how Google names what is missing.
-var required = regexp.MustCompile(`Required '([^']+)' permission for '([^']+)'`)
-
-// busy are the reasons of a 403 that is no denial.
-var busy = map[string]bool{"rateLimitExceeded": true, "userRateLimitExceeded": true, "quotaExceeded": true, "concurrentLimitExceeded": true}
-
-// failed classifies the error of a call on a resource: what a person has to mend is permanent, anything else may pass.
-func failed(call, resource string, err error) error {
-	var answer *googleapi.Error
-	if !errors.As(err, &answer) {
-		if unauthenticated(err) {
-			return lbhooks.Unavailable(Name, "the credentials do not work: log in again", err)
+func (a *api) send(ctx context.Context, client *http.Client, c call, into any) error {
+	method, body := http.MethodGet, []byte(nil)
+	if c.body != nil {
+		raw, err := json.Marshal(c.body)
+		if err != nil {
+			return err
 		}
-		return fmt.Errorf("%s: %s: %w", Name, call, err)
+		method, body = http.MethodPost, raw
 	}
-	reason := ""
-	if len(answer.Errors) > 0 {
-		reason = answer.Errors[0].Reason
+	base := a.sdk.Endpoint
+	if base == "" {
+		base = endpoint
 	}
-	switch {
-	case answer.Code == http.StatusUnauthorized:
-		return lbhooks.Unavailable(Name, "the credentials are not valid or expired: log in again", nil)
-	case answer.Code == http.StatusForbidden && reason == "accessNotConfigured":
-		return lbhooks.Unavailable(Name, "the Compute Engine API is not enabled in the project: "+oneLine(answer.Message), nil)
-	case answer.Code == http.StatusForbidden && !busy[reason]:
-		denied := &Forbidden{Permission: call, Resource: resource}
-		if m := required.FindStringSubmatch(answer.Message); m != nil {
-			denied.Permission, denied.Resource = m[1], m[2]
-		}
-		return fmt.Errorf("%s: %w: %w", Name, lbhooks.ErrUnavailable, denied)
+	req, err := http.NewRequestWithContext(ctx, method, base+c.path+"?"+c.query.Encode(), bytes.NewReader(body))
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%s: %s: %d %s: %w", Name, call, answer.Code, reason, err)
+	req.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer googleapi.CloseBody(answer)
+	if err := googleapi.CheckResponse(answer); err != nil {
+		return err
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(nil, answer.Body, maxBody)).Decode(into); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return nil
 }
-
-// unauthenticated reports whether no token could be had; the SDK's libraries for that have no common type.
-func unauthenticated(err error) bool {
-	text := err.Error()
-	for _, part := range []string{"oauth2:", "auth:", "credentials:", "could not find default credentials", "invalid_grant"} {
-		if strings.Contains(text, part) {
-			return true
-		}
-	}
-	return false
-}
-
-func isNotFound(err error) bool {
-	var answer *googleapi.Error
-	return errors.As(err, &answer) && answer.Code == http.StatusNotFound
-}
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -3,10 +3,10 @@ package gcp
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
-	"google.golang.org/api/compute/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
@@ -76,10 +76,6 @@ func (h *Hook) forget(svc *corev1.Service) {
 // find reads the backend service that the annotation names; without one, that of the cloud provider's name for an internal
 // balancer, else its target pool.
 func (h *Hook) find(ctx context.Context, svc *corev1.Service, at place) (*balancer, error) {
-	client, err := h.api.client(ctx)
-	if err != nil {
-		return nil, err
-	}
 	b := &balancer{place: at, name: svc.Annotations[annotationBackend]}
 	if b.name == "" {
 		b.name = legacyName(svc)
@@ -88,9 +84,9 @@ func (h *Hook) find(ctx context.Context, svc *corev1.Service, at place) (*balanc
 	if b.pool {
 		return b, nil
 	}
-	answer, err := client.RegionBackendServices.Get(at.project, at.region, b.name).Context(ctx).Do()
-	if err != nil {
-		return nil, failed(permissionBackends, at.resource("backendServices", b.name), err)
+	var answer backendService
+	if err := h.api.do(ctx, call{path: at.resource("backendServices", b.name), permission: permissionBackends}, &answer); err != nil {
+		return nil, err
 	}
 	for _, backend := range answer.Backends {
 		b.groups = append(b.groups, backend.Group)
@@ -126,36 +122,29 @@ const (
 	kindInstances = "instanceGroups"
 )
 
-// member reports whether an instance is in a group of its own zone, over all pages of the group's list.
+// member reports whether an instance is in a group of its own zone, over the pages of the group's list.
 func (h *Hook) member(ctx context.Context, g group, at instance) (bool, error) {
-	client, err := h.api.client(ctx)
-	if err != nil {
-		return false, err
+	ask := call{
+		path:       fmt.Sprintf("projects/%s/zones/%s/%s/%s/listInstances", g.project, g.zone, g.kind, g.name),
+		permission: permissionInstances, body: map[string]string{"instanceState": "ALL"}, query: url.Values{},
 	}
-	found := false
-	resource := fmt.Sprintf("projects/%s/zones/%s/%s/%s", g.project, g.zone, g.kind, g.name)
 	if g.kind == kindNEG {
-		ask := &compute.NetworkEndpointGroupsListEndpointsRequest{HealthStatus: "SKIP"}
-		err = client.NetworkEndpointGroups.ListNetworkEndpoints(g.project, g.zone, g.name, ask).Pages(ctx, func(page *compute.NetworkEndpointGroupsListNetworkEndpoints) error {
-			for _, e := range page.Items {
-				found = found || e.NetworkEndpoint != nil && at.is(e.NetworkEndpoint.Instance, g.zone)
+		ask.path = fmt.Sprintf("projects/%s/zones/%s/%s/%s/listNetworkEndpoints", g.project, g.zone, g.kind, g.name)
+		ask.permission, ask.body = permissionNEGs, map[string]string{"healthStatus": "SKIP"}
+	}
+	for {
+		var page memberPage
+		if err := h.api.do(ctx, ask, &page); err != nil {
+			return false, err
+		}
+		for i := range page.Items {
+			if at.is(page.Items[i].Instance, g.zone) || at.is(page.Items[i].NetworkEndpoint.Instance, g.zone) {
+				return true, nil
 			}
-			return nil
-		})
-		if err != nil {
-			return false, failed(permissionNEGs, resource, err)
 		}
-		return found, nil
-	}
-	ask := &compute.InstanceGroupsListInstancesRequest{InstanceState: "ALL"}
-	err = client.InstanceGroups.ListInstances(g.project, g.zone, g.name, ask).Pages(ctx, func(page *compute.InstanceGroupsListInstances) error {
-		for _, i := range page.Items {
-			found = found || at.is(i.Instance, g.zone)
+		if page.NextPageToken == "" {
+			return false, nil
 		}
-		return nil
-	})
-	if err != nil {
-		return false, failed(permissionInstances, resource, err)
+		ask.query.Set("pageToken", page.NextPageToken)
 	}
-	return found, nil
 }

@@ -76,7 +76,7 @@ func newHook(t *testing.T, c *cloud, values map[string]string) *gcp.Hook {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return gcp.New(fake.NewClientset(), o, c.serve(t)...)
+	return gcp.New(fake.NewClientset(), o, c.serve(t))
 }
 
 // balancer is a backend service over two zonal groups: the node's, and another zone's with vm-n2.
@@ -222,7 +222,7 @@ func TestMatch(t *testing.T) {
 			if change == nil {
 				change = func(*corev1.Node) {}
 			}
-			r, ok := gcp.New(nil, lbhooks.Options{}).Match(test.svc, &hooktest.Objects{
+			r, ok := gcp.New(nil, lbhooks.Options{}, gcp.SDK{}).Match(test.svc, &hooktest.Objects{
 				AllNodes:  []*corev1.Node{node("n1", change), node("n2", change), node("n3", change)},
 				AllSlices: []*discoveryv1.EndpointSlice{hooktest.Slice(test.svc, discoveryv1.EndpointConditions{}, "n1", "n2")},
 			})
@@ -350,14 +350,14 @@ func TestErrors(t *testing.T) {
 
 func TestNoCredentials(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
-	hook := gcp.New(fake.NewClientset(), lbhooks.Options{})
+	hook := gcp.New(fake.NewClientset(), lbhooks.Options{}, gcp.SDK{})
 	if _, err := hook.Prove(t.Context(), lbhooks.Target{Service: service(rbs), Node: node("n1")}); !errors.Is(err, lbhooks.ErrUnavailable) || !strings.Contains(err.Error(), "no credentials") {
 		t.Errorf("%v, want: no credentials", err)
 	}
 	if _, err := hook.Prove(t.Context(), lbhooks.Target{Service: service(rbs), Node: &corev1.Node{}}); !errors.Is(err, lbhooks.ErrUnavailable) || !strings.Contains(err.Error(), "providerID") {
 		t.Errorf("%v, want: no instance", err)
 	}
-	if _, err := gcp.New(nil, lbhooks.Options{}).Prove(t.Context(), lbhooks.Target{Service: service(rbs), Node: node("n1")}); !errors.Is(err, lbhooks.ErrUnavailable) {
+	if _, err := gcp.New(nil, lbhooks.Options{}, gcp.SDK{}).Prove(t.Context(), lbhooks.Target{Service: service(rbs), Node: node("n1")}); !errors.Is(err, lbhooks.ErrUnavailable) {
 		t.Errorf("offline: %v", err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/api/option"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -28,6 +27,9 @@ const Settle = 30 * time.Second
 
 // poll is the pace of observation.
 const poll = time.Second
+
+// patience is how long a proof may take: a controller has to see the label and to call Google first.
+const patience = 2 * time.Minute
 
 // Names of the options.
 const (
@@ -63,10 +65,9 @@ var (
 	_ lbhooks.Checker    = (*Hook)(nil)
 )
 
-// New returns the hook; offline the client is nil. Nothing is looked up before the first call: load adds to the SDK's own
-// configuration, which is read then.
-func New(kube kubernetes.Interface, options lbhooks.Options, load ...option.ClientOption) *Hook {
-	return &Hook{kube: kube, options: options, api: &api{load: load}, found: map[string]*balancer{}}
+// New returns the hook; offline the client is nil. Credentials are looked up at the first call.
+func New(kube kubernetes.Interface, options lbhooks.Options, sdk SDK) *Hook {
+	return &Hook{kube: kube, options: options, api: &api{sdk: sdk}, found: map[string]*balancer{}}
 }
 
 // Describe names the hook. It needs nothing of the cluster.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/api/compute/v1"
-
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
@@ -18,7 +16,6 @@ type view struct {
 	member  bool
 	own     []string // health of the node's own entries
 	healthy int      // other members that are healthy
-	seen    int      // other members with a health at all
 }
 
 // Prove makes one observation: the node is in no group of the balancer any more, or the balancer's own health check fails
@@ -74,10 +71,6 @@ func (h *Hook) judge(b *balancer, v *view) lbhooks.Proof {
 
 // lookAtGroups asks for the members of the groups in the node's zone and for the health of all groups.
 func (h *Hook) lookAtGroups(ctx context.Context, b *balancer, at instance) (*view, error) {
-	client, err := h.api.client(ctx)
-	if err != nil {
-		return nil, err
-	}
 	v := &view{}
 	for _, url := range b.groups {
 		g, ok := readGroup(url)
@@ -91,9 +84,10 @@ func (h *Hook) lookAtGroups(ctx context.Context, b *balancer, at instance) (*vie
 			}
 			v.member = v.member || member
 		}
-		answer, err := client.RegionBackendServices.GetHealth(b.project, b.region, b.name, &compute.ResourceGroupReference{Group: url}).Context(ctx).Do()
-		if err != nil {
-			return nil, failed(permissionBackends, b.resource("backendServices", b.name), err)
+		var answer healthAnswer
+		ask := call{path: b.resource("backendServices", b.name) + "/getHealth", permission: permissionBackends, body: map[string]string{"group": url}}
+		if err := h.api.do(ctx, ask, &answer); err != nil {
+			return nil, err
 		}
 		v.add(answer.HealthStatus, at, g.zone)
 	}
@@ -101,7 +95,7 @@ func (h *Hook) lookAtGroups(ctx context.Context, b *balancer, at instance) (*vie
 }
 
 // add sorts what a balancer says of its members into the node's own and others.
-func (v *view) add(all []*compute.HealthStatus, at instance, zone string) {
+func (v *view) add(all []healthStatus, at instance, zone string) {
 	for _, s := range all {
 		switch state := strings.ToUpper(s.HealthState); {
 		case at.is(s.Instance, zone):
@@ -111,9 +105,6 @@ func (v *view) add(all []*compute.HealthStatus, at instance, zone string) {
 			v.own = append(v.own, state)
 		case state == healthy:
 			v.healthy++
-			v.seen++
-		default:
-			v.seen++
 		}
 	}
 }
@@ -121,14 +112,10 @@ func (v *view) add(all []*compute.HealthStatus, at instance, zone string) {
 // lookAtPool reads a target pool's members, then the health of the node, then that of others until one is healthy: Google
 // answers for one instance at a time.
 func (h *Hook) lookAtPool(ctx context.Context, b *balancer, at instance) (*view, error) {
-	client, err := h.api.client(ctx)
-	if err != nil {
-		return nil, err
-	}
 	resource := b.resource("targetPools", b.name)
-	pool, err := client.TargetPools.Get(b.project, b.region, b.name).Context(ctx).Do()
-	if err != nil {
-		return nil, failed(permissionPools, resource, err)
+	var pool targetPool
+	if err := h.api.do(ctx, call{path: resource, permission: permissionPools}, &pool); err != nil {
+		return nil, err
 	}
 	v := &view{}
 	for _, url := range pool.Instances {
@@ -137,9 +124,10 @@ func (h *Hook) lookAtPool(ctx context.Context, b *balancer, at instance) (*view,
 		if !own && v.healthy > 0 {
 			continue
 		}
-		answer, err := client.TargetPools.GetHealth(b.project, b.region, b.name, &compute.InstanceReference{Instance: url}).Context(ctx).Do()
-		if err != nil {
-			return nil, failed(permissionPools, resource, err)
+		var answer healthAnswer
+		ask := call{path: resource + "/getHealth", permission: permissionPools, body: map[string]string{"instance": url}}
+		if err := h.api.do(ctx, ask, &answer); err != nil {
+			return nil, err
 		}
 		v.add(answer.HealthStatus, at, "")
 	}

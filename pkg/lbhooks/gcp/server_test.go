@@ -11,7 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/oauth2"
-	"google.golang.org/api/option"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks/gcp"
 )
 
 // member is an instance in a group or pool, with its health there; "" for a member whose health is not told yet.
@@ -42,13 +43,13 @@ func newCloud() *cloud {
 	return &cloud{backends: map[string][]string{}, groups: map[string][]member{}, ghosts: map[string][]member{}, pools: map[string][]member{}, page: 500, faults: map[string][]answer{}}
 }
 
-// serve starts the API and returns what points the SDK at it, with a token.
-func (c *cloud) serve(t *testing.T) []option.ClientOption {
+// serve starts the API and returns what points the hook at it, with a token.
+func (c *cloud) serve(t *testing.T) gcp.SDK {
 	t.Helper()
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
 	c.url = server.URL + "/compute/v1/"
-	return []option.ClientOption{option.WithEndpoint(c.url), option.WithTokenSource(oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "t0ken"}))}
+	return gcp.SDK{Endpoint: c.url, Client: oauth2.NewClient(t.Context(), oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "t0ken"}))}
 }
 
 func groupURL(zone, kind, name string) string {

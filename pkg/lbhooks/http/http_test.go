@@ -170,12 +170,12 @@ func TestRequest(t *testing.T) {
 func TestToken(t *testing.T) {
 	file := write(t, "token", "first\n")
 	s := newServer(t, nil)
-	s.token = "first"
+	s.want("first")
 	hook := s.hook(t, "token-file", file)
 	if err := hook.Withdraw(t.Context(), target()); err != nil {
 		t.Error(err)
 	}
-	s.token = "second"
+	s.want("second")
 	if err := hook.Withdraw(t.Context(), target()); !errors.Is(err, lbhooks.ErrUnavailable) || !strings.Contains(err.Error(), "who are you") {
 		t.Errorf("%v, want that it cannot work", err)
 	}
@@ -248,7 +248,7 @@ func TestTLS(t *testing.T) {
 func TestPlain(t *testing.T) {
 	s := newServer(t, func(h *httptest.Server) { h.TLS = &tls.Config{ServerName: "plain"} })
 	token := write(t, "token", "secret")
-	s.token = "secret"
+	s.want("secret")
 	if err := New("edge", options(t, "url", s.URL, "token-file", token), false).Withdraw(t.Context(), target()); err != nil {
 		t.Errorf("on this machine: %v", err)
 	}
@@ -260,7 +260,7 @@ func TestPlain(t *testing.T) {
 
 func TestDeadlines(t *testing.T) {
 	s := newServer(t, nil)
-	s.fault = hooktest.Slow
+	s.fail(hooktest.Slow)
 	began := time.Now()
 	err := s.hook(t, "timeout", "200ms").Withdraw(t.Context(), target())
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 3*time.Second {

@@ -39,9 +39,9 @@ type call struct {
 // server is a real HTTPS server that works a balancer, and fails as a test says.
 type server struct {
 	*httptest.Server
-	token string // wanted, unless ""
 
 	mu     sync.Mutex
+	token  string // wanted, unless ""
 	state  hooktest.State
 	fault  hooktest.Fault
 	answer []func(http.ResponseWriter, *http.Request) // one for each request, before the usual answers
@@ -76,7 +76,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.calls = append(s.calls, c)
-	fault, state := s.fault, s.state
+	fault, state, token := s.fault, s.state, s.token
 	var first func(http.ResponseWriter, *http.Request)
 	if len(s.answer) > 0 {
 		first, s.answer = s.answer[0], s.answer[1:]
@@ -85,7 +85,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case first != nil:
 		first(w, r)
-	case s.token != "" && r.Header.Get("Authorization") != "Bearer "+s.token:
+	case token != "" && r.Header.Get("Authorization") != "Bearer "+token:
 		http.Error(w, "who are you?", http.StatusUnauthorized)
 	case fault == hooktest.Flaky:
 		http.Error(w, "the balancer restarts", http.StatusServiceUnavailable)
@@ -109,6 +109,19 @@ var answers = map[hooktest.State]string{
 	hooktest.Moving: head + `"out":false,"evidence":"n1 is draining: 3 sessions"}`,
 	hooktest.Out:    head + `"out":true,"evidence":"n1 is in maintenance","by":"n2"}`,
 	hooktest.Lying:  head + `"out":false,"evidence":"n1 is in maintenance, and still answers"}`,
+}
+
+// want makes the server ask for a token from now on.
+func (s *server) want(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
+}
+
+func (s *server) fail(f hooktest.Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
 }
 
 func (s *server) seen() []call {
@@ -198,11 +211,7 @@ func (b *balancer) Show(_ context.Context, s hooktest.State) error {
 	return nil
 }
 
-func (b *balancer) Fail(f hooktest.Fault) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fault = f
-}
+func (b *balancer) Fail(f hooktest.Fault) { b.fail(f) }
 
 func (b *balancer) Traits() hooktest.Traits {
 	return hooktest.Traits{

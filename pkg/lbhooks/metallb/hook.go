@@ -30,8 +30,6 @@ const (
 const (
 	settle          = 2 * time.Second
 	settleUnseenFRR = 5 * time.Second
-	// settleTakenOver follows an L2 status of which only the label has changed hands.
-	settleTakenOver = 5 * time.Second
 )
 
 const (
@@ -61,6 +59,7 @@ type Hook struct {
 	dynamic dynamic.Interface
 	memo    lbhooks.Memo[*world]
 	native  nativeMode
+	half    halfTaken
 }
 
 var _ lbhooks.Hook = (*Hook)(nil)

@@ -34,7 +34,7 @@ func (h *Hook) proveL2(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, er
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
-	if p, over := takenOver(found, t.Node.Name); over {
+	if p, over := h.half.takenOver(found, t.Node.Name); over {
 		return p, nil
 	}
 	if p, still := h.stillNamed(ctx, found, "ServiceL2Status", t.Node.Name); still {
@@ -48,20 +48,6 @@ func (h *Hook) proveL2(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, er
 	default:
 		return lbhooks.Proof{Evidence: "ServiceL2Status names " + strings.Join(nodes, " and ") + ": not settled who announces"}, nil
 	}
-}
-
-// takenOver reports whether the only status of a Service has a new label and the old content. A speaker that wins an
-// address takes the loser's object over, label first; where the loser writes at the same moment, the content stays the
-// loser's for good. The label is only ever written by the node's own speaker, so it is that one's word that it announces.
-func takenOver(found []status, node string) (lbhooks.Proof, bool) {
-	if len(found) != 1 || found[0].node != node || found[0].labelled == "" || found[0].labelled == node {
-		return lbhooks.Proof{}, false
-	}
-	s := &found[0]
-	return lbhooks.Proof{
-		Out: true, By: s.labelled, Settle: after(settleTakenOver),
-		Evidence: fmt.Sprintf("ServiceL2Status %s/%s was taken over by %s, its label says; its content names %s still", s.namespace, s.name, s.labelled, node),
-	}, true
 }
 
 func (h *Hook) proveBGP(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, error) {

@@ -18,6 +18,7 @@ type status struct {
 	labelled  string // the label; differs from node only in objects that nobody should trust
 	speaker   string // the owning pod
 	created   string // RFC 3339; may be empty
+	version   string // resourceVersion
 }
 
 // statusOf reads what matching needs, without copies: a large cluster has as many of these objects as Services.
@@ -27,7 +28,7 @@ func statusOf(u *unstructured.Unstructured) status {
 		return cmp.Or(value, labelOf(u, label))
 	}
 	return status{
-		namespace: u.GetNamespace(), name: u.GetName(), labelled: labelOf(u, LabelNode),
+		namespace: u.GetNamespace(), name: u.GetName(), version: u.GetResourceVersion(), labelled: labelOf(u, LabelNode),
 		service: types.NamespacedName{
 			Namespace: field("serviceNamespace", LabelServiceNamespace),
 			Name:      field("serviceName", LabelServiceName),

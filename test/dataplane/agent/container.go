@@ -105,7 +105,7 @@ func (c *container) again(code int32, delay time.Duration) bool {
 	w := c.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	policy := w.pod.Spec.RestartPolicy
+	policy := w.first.Spec.RestartPolicy
 	if w.stopping || policy == corev1.RestartPolicyNever || policy == corev1.RestartPolicyOnFailure && code == 0 {
 		return false
 	}
@@ -121,7 +121,7 @@ func (c *container) again(code int32, delay time.Duration) bool {
 func (c *container) once() int32 {
 	listening, err := c.startProcess()
 	if err != nil {
-		c.worker.agent.log.Error("container not started", "pod", c.worker.pod.Name, "container", c.spec.Name, "error", err)
+		c.worker.agent.log.Error("container not started", "pod", c.worker.first.Name, "container", c.spec.Name, "error", err)
 		c.note(128, err.Error())
 		return 128
 	}
@@ -139,7 +139,7 @@ func (c *container) once() int32 {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() >= 0:
-		code = int32(exit.ExitCode()) //nolint:gosec // an exit code
+		code = int32(exit.ExitCode())
 	case err != nil:
 		code, message = 137, err.Error()
 	}
@@ -183,7 +183,7 @@ func (c *container) startProcess() (listening io.ReadCloser, err error) {
 		return nil, err
 	}
 	defer func() { _ = out.Close() }()
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx,gosec // it is ended as the pod's spec says; what it runs is the spec's matter
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = env, w.dir, out, out
 	if c.spec.WorkingDir != "" {
 		cmd.Dir = c.spec.WorkingDir
@@ -278,10 +278,10 @@ func (c *container) runHook(ctx context.Context, argv []string) {
 	if err != nil || len(argv) == 0 {
 		return
 	}
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // what it runs is the spec's matter
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = env, c.worker.dir
 	if err := c.worker.agent.spawner.Start(cmd, c.worker.netns); err == nil {
 		err = cmd.Wait()
-		c.worker.agent.log.Info("preStop hook ended", "pod", c.worker.pod.Name, "error", err)
+		c.worker.agent.log.Info("preStop hook ended", "pod", c.worker.first.Name, "error", err)
 	}
 }

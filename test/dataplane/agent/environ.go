@@ -38,8 +38,8 @@ func (c *container) commandLine() (argv, env []string, err error) {
 func (c *container) environment() (map[string]string, error) {
 	w := c.worker
 	values := map[string]string{
-		"PATH": os.Getenv("PATH"), "HOME": w.dir, "HOSTNAME": w.pod.Name, "KUBECONFIG": w.agent.kubeconfig,
-		"POD_NAME": w.pod.Name, "POD_NAMESPACE": w.pod.Namespace, "NODE_NAME": w.agent.node,
+		"PATH": os.Getenv("PATH"), "HOME": w.dir, "HOSTNAME": w.first.Name, "KUBECONFIG": w.agent.kubeconfig,
+		"POD_NAME": w.first.Name, "POD_NAMESPACE": w.first.Namespace, "NODE_NAME": w.agent.node,
 	}
 	if len(c.spec.Ports) > 0 {
 		values[dataplane.EnvPort] = strconv.Itoa(int(c.spec.Ports[0].ContainerPort))
@@ -76,8 +76,8 @@ func (w *worker) field(path string) (string, error) {
 		return w.pod.Annotations[m[2]], nil
 	}
 	fields := map[string]string{
-		"metadata.name": w.pod.Name, "metadata.namespace": w.pod.Namespace, "metadata.uid": string(w.pod.UID),
-		"spec.nodeName": w.agent.node, "spec.serviceAccountName": w.pod.Spec.ServiceAccountName,
+		"metadata.name": w.first.Name, "metadata.namespace": w.first.Namespace, "metadata.uid": string(w.first.UID),
+		"spec.nodeName": w.agent.node, "spec.serviceAccountName": w.first.Spec.ServiceAccountName,
 		"status.hostIP": w.agent.hostIPs[0].String(), "status.hostIPs": join(w.agent.hostIPs),
 		"status.podIP": w.addrs[0].String(), "status.podIPs": join(w.addrs),
 	}

@@ -32,6 +32,11 @@ type addresses struct {
 	used   map[netip.Addr]bool
 }
 
+// newAddresses leaves the first two addresses of a range out: its own and a gateway's.
+func newAddresses(prefix netip.Prefix) *addresses {
+	return &addresses{prefix: prefix, last: prefix.Addr().Next(), used: map[netip.Addr]bool{}}
+}
+
 // newNetwork removes what an earlier agent of the node left behind.
 func newNetwork(ctx context.Context, node string, ranges []string, nodeIP netip.Addr) (*network, error) {
 	n := &network{node: node, nodeIP: nodeIP}
@@ -40,7 +45,7 @@ func newNetwork(ctx context.Context, node string, ranges []string, nodeIP netip.
 		if err != nil {
 			return nil, fmt.Errorf("the pod range of the node: %w", err)
 		}
-		n.ranges = append(n.ranges, &addresses{prefix: prefix, last: prefix.Addr().Next(), used: map[netip.Addr]bool{}})
+		n.ranges = append(n.ranges, newAddresses(prefix))
 	}
 	left, err := filepath.Glob(spawn.Path(n.prefix() + "*"))
 	if err != nil {

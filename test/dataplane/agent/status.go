@@ -29,7 +29,7 @@ func (w *worker) publishUntil(ctx context.Context, ended <-chan struct{}) {
 		}
 		now, err := w.patch(last)
 		if err != nil {
-			w.agent.log.Error("status not encoded", "pod", w.pod.Name, "error", err)
+			w.agent.log.Error("status not encoded", "pod", w.first.Name, "error", err)
 			return
 		}
 		if now == before {
@@ -45,15 +45,15 @@ func (w *worker) publishUntil(ctx context.Context, ended <-chan struct{}) {
 // write writes a status, as often as it takes; false says that the pod is no longer there.
 func (w *worker) write(ctx context.Context, patch string) bool {
 	for {
-		_, err := w.agent.client.CoreV1().Pods(w.pod.Namespace).
-			Patch(ctx, w.pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		_, err := w.agent.client.CoreV1().Pods(w.first.Namespace).
+			Patch(ctx, w.first.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		switch {
 		case err == nil:
 			return true
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err), ctx.Err() != nil: // a conflict is another UID
 			return false
 		}
-		w.agent.log.Warn("status not written", "pod", w.pod.Name, "error", err)
+		w.agent.log.Warn("status not written", "pod", w.first.Name, "error", err)
 		select {
 		case <-ctx.Done():
 			return false
@@ -89,7 +89,7 @@ func (w *worker) patch(last bool) (string, error) {
 		status.ContainerStatuses = append(status.ContainerStatuses, s)
 	}
 	status.Conditions = w.allConditions(ready)
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.first.UID}, "status": status})
 	return string(data), err
 }
 
@@ -116,7 +116,7 @@ func (w *worker) phase(last bool) corev1.PodPhase {
 // allConditions computes the pod's conditions; each keeps its time while it does not change.
 func (w *worker) allConditions(containersReady bool) []corev1.PodCondition {
 	ready := containersReady && w.pod.Annotations[dataplane.Ready] != "false"
-	for _, gate := range w.pod.Spec.ReadinessGates {
+	for _, gate := range w.first.Spec.ReadinessGates {
 		met := false
 		for i := range w.pod.Status.Conditions {
 			c := &w.pod.Status.Conditions[i]

@@ -17,7 +17,8 @@ import (
 // worker runs one pod from its binding to its end.
 type worker struct {
 	agent *agent
-	dir   string // of the pod: logs
+	first *corev1.Pod // as it was first seen: its names and most of its spec never change
+	dir   string      // of the pod: logs
 	netns string
 	addrs []netip.Addr
 
@@ -39,7 +40,7 @@ type worker struct {
 
 func newWorker(a *agent, pod *corev1.Pod) *worker {
 	w := &worker{
-		agent: a, pod: pod, dir: filepath.Join(a.dir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID)),
+		agent: a, first: pod, pod: pod, dir: filepath.Join(a.dir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID)),
 		changed: make(chan struct{}, 1), publish: make(chan struct{}, 1), limit: newDeadline(),
 		started: time.Now(), conditions: map[corev1.PodConditionType]corev1.PodCondition{},
 	}
@@ -83,7 +84,7 @@ func (w *worker) run(ctx context.Context) {
 		w.publishUntil(ctx, ended)
 	}()
 	if err := w.start(ctx); err != nil {
-		w.agent.log.Error("pod not started", "pod", w.pod.Name, "error", err)
+		w.agent.log.Error("pod not started", "pod", w.first.Name, "error", err)
 		w.mu.Lock()
 		w.failure, w.stopping = err, true
 		w.mu.Unlock()
@@ -94,7 +95,7 @@ func (w *worker) run(ctx context.Context) {
 		w.awaitDeletion(ctx) // it stays Pending and says why, or its owner would make another one at once, for ever
 	}
 	if err := w.removeNetwork(ctx); err != nil {
-		w.agent.log.Error("namespace not removed", "pod", w.pod.Name, "error", err)
+		w.agent.log.Error("namespace not removed", "pod", w.first.Name, "error", err)
 	}
 	close(ended)
 	<-publishing
@@ -107,22 +108,22 @@ func (w *worker) run(ctx context.Context) {
 
 // start makes the pod's namespace and starts its containers.
 func (w *worker) start(ctx context.Context) error {
-	if w.pod.DeletionTimestamp != nil {
+	if w.first.DeletionTimestamp != nil {
 		w.mu.Lock()
 		w.stopping = true
 		w.mu.Unlock()
 		return nil // it was deleted before it ran
 	}
-	if len(w.pod.Spec.InitContainers) > 0 {
+	if len(w.first.Spec.InitContainers) > 0 {
 		return errInit
 	}
-	if err := os.MkdirAll(w.dir, 0o755); err != nil { //nolint:gosec // daemons that give up root may write there
+	if err := os.MkdirAll(w.dir, 0o755); err != nil {
 		return err
 	}
 	if err := w.makeNetwork(ctx); err != nil {
 		return err
 	}
-	if after, err := strconv.Atoi(w.pod.Annotations[dataplane.ReadyAfter]); err == nil && after > 0 {
+	if after, err := strconv.Atoi(w.first.Annotations[dataplane.ReadyAfter]); err == nil && after > 0 {
 		w.mu.Lock()
 		w.delayed = true
 		w.mu.Unlock()
@@ -141,8 +142,8 @@ func (w *worker) start(ctx context.Context) error {
 
 func (w *worker) makeNetwork(ctx context.Context) (err error) {
 	netns, addrs := w.agent.netns, w.agent.hostIPs
-	if !w.pod.Spec.HostNetwork {
-		netns, addrs, err = w.agent.network.add(ctx, w.pod)
+	if !w.first.Spec.HostNetwork {
+		netns, addrs, err = w.agent.network.add(ctx, w.first)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +152,7 @@ func (w *worker) makeNetwork(ctx context.Context) (err error) {
 }
 
 func (w *worker) removeNetwork(ctx context.Context) error {
-	if w.pod.Spec.HostNetwork || w.netns == "" {
+	if w.first.Spec.HostNetwork || w.netns == "" {
 		return nil
 	}
 	return w.agent.network.remove(ctx, w.netns, w.addrs)

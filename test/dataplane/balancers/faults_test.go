@@ -128,6 +128,7 @@ func TestLyingStatus(t *testing.T) {
 			s := newScene(t, name)
 			undo := s.inject("status-lies")
 			s.see(false, true)
+			s.stays(false, true)
 			undo()
 			s.command(s.b.Remove) // lets the speakers write again, since their own view has changed
 			s.see(false, false)

@@ -81,7 +81,9 @@ func (h *HAProxy) Traits() Traits {
 	t.Ways = append(t.Ways, h.hookWay())
 	if h.name == HAProxyHealthCheck {
 		check := fmt.Sprintf("interval=%s,unhealthy=%d,timeout=%s", CheckInterval, CheckFall, CheckInterval)
-		t.Ways = append(t.Ways, Way{Name: "health-check", Annotations: map[string]string{"safedrain.dev/health-check": check}})
+		t.Ways = append(t.Ways, Way{Name: "health-check", Annotations: map[string]string{
+			"safedrain.dev/hook": "health-check", "safedrain.dev/health-check": check,
+		}})
 	}
 	return t
 }

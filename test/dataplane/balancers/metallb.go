@@ -224,10 +224,10 @@ func (m *MetalLB) address(ctx context.Context, svc *corev1.Service) (addr netip.
 	return addr, err
 }
 
-// announcers lists the nodes that status objects of one kind name for a Service, sorted.
+// announcers lists the nodes that status objects of one kind name for a Service, in whatever namespace, sorted.
 func (m *MetalLB) announcers(ctx context.Context, kind schema.GroupVersionResource, svc *corev1.Service) ([]string, error) {
 	selector := labels.Set{metallb.LabelServiceName: svc.Name, metallb.LabelServiceNamespace: svc.Namespace}
-	list, err := m.dynamic.Resource(kind).Namespace(metallbNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	list, err := m.dynamic.Resource(kind).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return nil, err
 	}

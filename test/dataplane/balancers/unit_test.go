@@ -87,7 +87,9 @@ func TestParseRoutes(t *testing.T) {
 
 func TestWiden(t *testing.T) {
 	t.Parallel()
-	number := func(format string, most float64) map[string]any { return map[string]any{"format": format, "maximum": most} }
+	number := func(format string, most float64) map[string]any {
+		return map[string]any{"format": format, "maximum": most}
+	}
 	got := map[string]any{"versions": []any{map[string]any{"asn": number("int32", 4294967295), "port": number("int32", 65535), "n": number("int64", 1e12)}}}
 	widen(got)
 	want := map[string]any{"versions": []any{map[string]any{"asn": number("int64", 4294967295), "port": number("int32", 65535), "n": number("int64", 1e12)}}}

@@ -115,20 +115,20 @@ func (s *scene) drainAll(ctx context.Context, a *acted) error {
 	return pause(ctx, s.round.Watch)
 }
 
-// powerOff drains the node and switches it off, then on again.
+// powerOff drains the node and cuts it off at once, as a power switch does for everybody else; then it comes back.
 func (s *scene) powerOff(ctx context.Context, a *acted) error {
 	if err := s.drain(ctx, a, s.node); err != nil {
 		return err
 	}
 	n := s.machine(s.node)
-	if err := errors.Join(n.Disconnect(ctx), n.StopAgent(ctx), n.StopProxy(ctx)); err != nil {
+	if err := n.Disconnect(ctx); err != nil {
 		return err
 	}
 	a.note("node off")
 	if err := pause(ctx, s.round.Watch); err != nil {
 		return err
 	}
-	if err := errors.Join(n.Connect(ctx), n.StartProxy(), n.StartAgent()); err != nil {
+	if err := n.Connect(ctx); err != nil {
 		return err
 	}
 	a.note("node on")
@@ -181,6 +181,15 @@ func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 	if err := json.Unmarshal([]byte(d.stdout), d.report); err != nil {
 		d.report = nil
 		a.problem("the drain left no report: %v", err)
+		return nil
+	}
+	for _, step := range d.report.Steps {
+		if step.Service == "" {
+			a.steps = append(a.steps, results.Step{
+				At:   inSeconds(step.Started.Sub(a.begin)),
+				What: fmt.Sprintf("safedrain: %s, %s for %.3f s", step.Name, step.Outcome, step.Ended.Sub(step.Started).Seconds()),
+			})
+		}
 	}
 	return nil
 }

@@ -216,7 +216,7 @@ func (c *campaign) turn(t *testing.T, s *scene, turn turn) {
 			t.Fatal(err)
 		}
 		for _, r := range records {
-			t.Logf("%s: %d of %d new connections failed, %d kept ones broke (%s)", r.Key, r.New.Failed(), r.New.Scheduled, r.Broken,
+			t.Logf("%s: %d of %d new connections failed, %d were cut, %d kept ones broke (%s)", r.Key, r.Failed(), r.New.Scheduled, r.New.Cut, r.Broken,
 				time.Since(began).Round(time.Second))
 		}
 		if err := errors.Join(c.store.Put(records...), results.Write(c.store, Titles())); err != nil {

@@ -67,20 +67,24 @@ func faults() []Fault {
 			Balancers: []string{balancers.HAProxyTCP}, Inject: ofBalancer("socket-hangs"), Flags: []string{hookTimeout}, Exits: stopped,
 		},
 		{
-			Name: "speaker-dead-before", Says: "MetalLB's speaker on the node hangs before the drain begins.", When: BeforeDrain,
+			Name: "speaker-gone-before", Says: "MetalLB's speaker on the node is killed before the drain begins, and stays away.", When: BeforeDrain,
+			Balancers: metallb, Inject: ofBalancer("speaker-gone"), Flags: []string{hookTimeout}, Exits: []int{0, 4, 5},
+		},
+		{
+			Name: "speaker-killed-after", Says: "MetalLB's speaker on the node is killed as soon as the node bears the label, and comes back.", When: AtWithdrawal,
+			Balancers: metallb, Inject: ofBalancer("speaker-killed"), Flags: []string{hookTimeout}, Exits: []int{0, 4, 5},
+		},
+		{
+			Name: "speaker-hangs-after", Says: "MetalLB's speaker on the node hangs as soon as the node bears the label.", When: AtWithdrawal,
 			Balancers: metallb, Inject: ofBalancer("speaker-hangs"), Flags: []string{hookTimeout}, Exits: []int{0, 4, 5},
 		},
 		{
-			Name: "speaker-dead-after", Says: "MetalLB's speaker on the node hangs as soon as the node bears the label.", When: AtWithdrawal,
-			Balancers: metallb, Inject: ofBalancer("speaker-hangs"), Flags: []string{hookTimeout}, Exits: []int{0, 4, 5},
-		},
-		{
-			Name: "status-stale", Says: "A status object goes on naming the node.", When: BeforeDrain,
+			Name: "status-stale", Says: "A status object names the node for ever, whatever its speaker does.", When: BeforeDrain,
 			Balancers: metallb, Inject: ofBalancer("status-stale"), Flags: []string{hookTimeout}, Exits: stopped,
 		},
 		{
-			Name: "status-lies", Says: "The status objects say that the node has left, and its speaker does not obey the label.", When: BeforeDrain,
-			Balancers: metallb, Inject: ofBalancer("status-lies"), Flags: []string{hookTimeout}, Exits: stopped,
+			Name: "status-lies", Says: "The status objects never name the node, and its speaker hangs: it does not obey the label.", When: BeforeDrain,
+			Balancers: metallb, Inject: ofBalancer("status-lies-hanging"), Flags: []string{hookTimeout}, Exits: stopped,
 		},
 		{
 			Name: "api-server-gone", Says: "The API server is gone for 20 s, from the withdrawal on.", When: AtWithdrawal,

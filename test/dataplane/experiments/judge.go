@@ -12,6 +12,10 @@ import (
 // slack is what a safe drain may take beyond its balancer's removal, the settle time and the end of the pods.
 const slack = time.Second
 
+// checkTime is how long a removal by a health check takes at most that nobody can see: three failures of a check every two
+// seconds with its timeout of two, after two seconds in which kube-proxy notices.
+const checkTime = 10.0
+
 // records makes a record for each subject of what its load saw, and judges it.
 func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, error) {
 	out := make([]*results.Record, 0, len(s.subjects))
@@ -30,6 +34,9 @@ func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, er
 		out = append(out, r)
 	}
 	s.bound(a, out)
+	for _, r := range out {
+		r.Steps = a.steps // with what was found since
+	}
 	for i, w := range s.subjects {
 		out[i].Problems = append(slices.Clone(a.problems), problemsOf(w, out[i], s.round.Fault)...)
 	}
@@ -92,9 +99,13 @@ func (s *scene) bound(a *acted, records []*results.Record) {
 		if r.Times == nil {
 			return
 		}
-		parts := max(0, r.Times.Removed) + r.Times.Settle + r.Times.Terminated
+		removal := max(0, r.Times.Removed)
+		if s.subjects[i].Hold {
+			removal = checkTime
+		}
+		parts := removal + r.Times.Settle + r.Times.Terminated
 		if s.subjects[i].way.Name == "health-check" && !s.subjects[i].Hold {
-			parts = max(r.Times.Removed, r.Times.Terminated)
+			parts = max(removal, r.Times.Terminated)
 		}
 		longest = max(longest, parts)
 	}
@@ -118,11 +129,11 @@ func problemsOf(w *watched, r *results.Record, fault *Fault) []string {
 	if r.Tool != results.Safedrain {
 		return out
 	}
-	if n := r.New.Failed(); n > 0 && (fault == nil || !fault.Breaks) {
+	if n := r.Failed(); n > 0 && (fault == nil || !fault.Breaks) {
 		out = append(out, fmt.Sprintf("%d of %d new connections failed, from %.1f s to %.1f s", n, r.New.Scheduled, r.First, r.Last))
 	}
-	if w.traits.Drains && r.Broken > 0 && fault == nil {
-		out = append(out, fmt.Sprintf("%d kept connections broke, though the balancer drains them", r.Broken))
+	if n := r.Broken + r.New.Cut; w.traits.Drains && n > 0 && fault == nil {
+		out = append(out, fmt.Sprintf("%d open connections broke, though the balancer drains them", n))
 	}
 	return out
 }
@@ -137,7 +148,7 @@ func measured(round *Round, records []*results.Record) []string {
 			continue
 		}
 		for _, g := range []group{{r.Experiment, r.Balancer}, {"", r.Balancer}} {
-			lost[g] += r.New.Failed()
+			lost[g] += r.Failed()
 			runs[g]++
 		}
 	}

@@ -37,7 +37,7 @@ func measure(r *results.Record, seconds []*load.Second, failures []*load.Failure
 		if after >= -steadyTime*time.Second && after < 0 {
 			return fmt.Errorf("%w: %s failed %s before the action: %s", errDiscard, f.Target, -after, f.Error)
 		}
-		if after < 0 || f.At.After(w.end.Add(time.Second)) || f.Kept {
+		if after < 0 || f.At.After(w.end.Add(time.Second)) || f.Kept || f.Class == load.Cut {
 			continue
 		}
 		put(&r.Series, r.Series.Failed, after, 1)

@@ -297,8 +297,13 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
+// pokeAfter is how long a balancer may show nothing of a Service before it is made to look at it again: after a partition a
+// speaker of MetalLB may announce an address and have no status of it.
+const pokeAfter = 5 * time.Second
+
 // inRotation waits until every balancer shows the nodes that it had at first.
 func (s *scene) inRotation(ctx context.Context) error {
+	poked := time.Now()
 	return controlplane.Poll(ctx, restoreTime, "every node in rotation", func(ctx context.Context) (bool, string, error) {
 		for _, w := range s.subjects {
 			shown, err := w.balancer.Shown(ctx, w.svc)
@@ -309,12 +314,28 @@ func (s *scene) inRotation(ctx context.Context) error {
 			if w.traits.OneNode {
 				want = 1
 			}
-			if len(shown) != want || w.traits.OneNode && shown[0] != s.node {
-				return false, fmt.Sprintf("%s: %v", w.name(), shown), nil
+			if len(shown) == want && (!w.traits.OneNode || shown[0] == s.node) {
+				continue
 			}
+			if time.Since(poked) > pokeAfter {
+				poked = time.Now()
+				err = s.poke(ctx)
+			}
+			return false, fmt.Sprintf("%s: %v", w.name(), shown), err
 		}
 		return true, "", nil
 	})
+}
+
+// poke changes every Service in a way that means nothing.
+func (s *scene) poke(ctx context.Context) error {
+	var errs []error
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"test.safedrain.dev/poked":%q}}}`, time.Now().Format(time.RFC3339Nano))
+	for _, w := range s.subjects {
+		_, err := s.lab.Client.CoreV1().Services(s.namespace).Patch(ctx, w.app, types.MergePatchType, patch, metav1.PatchOptions{})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // targets are what the load is sent to.

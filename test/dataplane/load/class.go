@@ -20,16 +20,19 @@ const (
 	Timeout Class = "timeout"
 	// Refused is a connection that was refused.
 	Refused Class = "refused"
-	// Reset is a connection that was reset, or ended, before its answer was complete.
+	// Reset is a connection that was reset while it was being opened.
 	Reset Class = "reset"
+	// Cut is a connection that was open, and was reset or ended before its answer was complete: what a move of an address
+	// does to those that it meets on their way.
+	Cut Class = "cut"
 	// Other is any other end: another status, an unreachable network, a request that could not be sent.
 	Other Class = "other"
 )
 
 // Classes are all classes, in the order in which tables show them.
-var Classes = []Class{OK, Timeout, Refused, Reset, Other}
+var Classes = []Class{OK, Timeout, Refused, Reset, Cut, Other}
 
-// classify tells the class of a request by its error.
+// classify tells the class of a request by its error, for one whose connection was never open.
 func classify(err error) Class {
 	var timeout net.Error
 	switch {
@@ -54,11 +57,12 @@ type Counts struct {
 	Timeout   int `json:"timeout,omitempty"`
 	Refused   int `json:"refused,omitempty"`
 	Reset     int `json:"reset,omitempty"`
+	Cut       int `json:"cut,omitempty"`
 	Other     int `json:"other,omitempty"`
 }
 
 // Failed is how many requests did not end well.
-func (c Counts) Failed() int { return c.Timeout + c.Refused + c.Reset + c.Other }
+func (c Counts) Failed() int { return c.Timeout + c.Refused + c.Reset + c.Cut + c.Other }
 
 // Ended is how many requests have ended.
 func (c Counts) Ended() int { return c.OK + c.Failed() }
@@ -84,6 +88,8 @@ func (c *Counts) field(class Class) *int {
 		return &c.Refused
 	case Reset:
 		return &c.Reset
+	case Cut:
+		return &c.Cut
 	case Other:
 	}
 	return &c.Other

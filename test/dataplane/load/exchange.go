@@ -102,6 +102,7 @@ func once(ctx context.Context, t Target, o *outcome, deadline time.Time) {
 		o.err = err
 		return
 	}
+	o.open = true
 	reader, _ := readers.Get().(*bufio.Reader)
 	reader.Reset(conn)
 	o.expected = t.expected(conn)

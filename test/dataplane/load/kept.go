@@ -34,7 +34,7 @@ func (k *kept) ask(ctx context.Context, o *outcome, deadline time.Time) {
 		if o.err = k.open(ctx, deadline); o.err != nil {
 			return
 		}
-		o.expected = k.expected
+		o.open, o.expected = true, k.expected
 		o.answer, o.err = exchange(k.conn, k.reader, k.target.Address.String(), false)
 		switch {
 		case o.err == nil && !o.answer.last:

@@ -152,8 +152,8 @@ func TestEveryRequestEndsInOneClass(t *testing.T) {
 	}{
 		"serving":   {always(serving), func(c Counts) int { return c.OK }, "an answer is ok"},
 		"silent":    {always(silent), func(c Counts) int { return c.Timeout }, "no answer is a timeout"},
-		"resetting": {always(resetting), func(c Counts) int { return c.Reset }, "a reset is a reset"},
-		"hangingUp": {always(hangingUp), func(c Counts) int { return c.Reset }, "an end before the answer is a reset"},
+		"resetting": {always(resetting), func(c Counts) int { return c.Cut }, "a reset of an open connection cuts it"},
+		"hangingUp": {always(hangingUp), func(c Counts) int { return c.Cut }, "so does an end before the answer"},
 		"failing":   {always(failing), func(c Counts) int { return c.Other }, "a status of 503 is other"},
 	}
 	for name, tt := range tests {
@@ -195,7 +195,7 @@ func TestMixtureIsCountedExactly(t *testing.T) {
 	got, _ := run(t, Config{
 		Targets: []Target{{Name: "a", Address: s.address, Rate: 200}}, Duration: 2 * time.Second, Timeout: 400 * time.Millisecond,
 	})
-	if want := (Counts{Scheduled: 400, OK: 100, Timeout: 100, Reset: 100, Other: 100}); got.New != want {
+	if want := (Counts{Scheduled: 400, OK: 100, Timeout: 100, Cut: 100, Other: 100}); got.New != want {
 		t.Errorf("%+v, want %+v", got.New, want)
 	}
 }

@@ -18,11 +18,21 @@ type outcome struct {
 	lag      time.Duration
 	latency  time.Duration
 	kept     bool
+	open     bool // the connection was there
 	broken   bool // a kept connection that had answered before is lost
 	closed   int  // kept connections that the other side ended in order
 	err      error
 	answer   answer
 	expected netip.Addr
+}
+
+// class tells how the request ended.
+func (o *outcome) class() Class {
+	class := classify(o.err)
+	if class == Reset && o.open {
+		return Cut
+	}
+	return class
 }
 
 // tally counts the requests of one target. Its methods may be called from anywhere.
@@ -88,7 +98,7 @@ func (t *tally) ended(o *outcome) {
 	t.mu.Unlock()
 	if o.err != nil {
 		t.lines.write(Line{Failure: &Failure{
-			Target: t.target.Name, At: o.at, Class: classify(o.err), Kept: o.kept, Error: o.err.Error(),
+			Target: t.target.Name, At: o.at, Class: o.class(), Kept: o.kept, Error: o.err.Error(),
 		}})
 	}
 }
@@ -101,7 +111,7 @@ func (a *account) counts(kept bool) *Counts {
 }
 
 func (a *account) add(o *outcome) {
-	*a.counts(o.kept).field(classify(o.err))++
+	*a.counts(o.kept).field(o.class())++
 	a.LagMS = max(a.LagMS, milliseconds(o.lag))
 	a.Closed += o.closed
 	if o.broken {

@@ -208,7 +208,7 @@ func seen(report *guard.CoverageReport, node string) string {
 			}
 			text := fmt.Sprintf("%s %s/%s", strings.TrimSuffix(port.Port, "/TCP"), port.Predicted, port.Observed)
 			if port.NotCounted != "" {
-				text += " (" + port.NotCounted + ")"
+				text = strings.TrimSuffix(port.Port, "/TCP") + ": " + port.NotCounted
 			}
 			if len(out) == 0 || out[len(out)-1] != text {
 				out = append(out, text)

@@ -46,8 +46,9 @@ const (
 	drops       = "http Blackhole/Blackhole; healthCheck 503/503"
 	rejects     = "http Refused/Refused; healthCheck 503/503"
 	terminates  = "http OK/OK; healthCheck 503/503"
-	thisNode    = "http %s/ (we run on this node); healthCheck %s/ (we run on this node)"
-	thisPodNode = "http %s/ (we run in a pod on this node); healthCheck %s/ (we run in a pod on this node)"
+	thisNode    = "http: we run on this node; healthCheck: we run on this node"
+	thisPodNode = "http: we run in a pod on this node; healthCheck: we run in a pod on this node"
+	inPod       = "http: we run in a pod: a proxy that knows pods by the cluster's range treats those of other nodes as its own; healthCheck "
 )
 
 func expect(t *testing.T, report *guard.CoverageReport, want map[string]string) {
@@ -160,18 +161,18 @@ func (p *place) fromNode(t *testing.T) {
 		t.Errorf("node-3 to itself: %s, want accepted: a node looks healthy to itself", got)
 	}
 	report, stderr := p.from(t, &p.Nodes[2].Host, "edge")
-	expect(t, report, map[string]string{"node-1": serves, "node-2": serves, "node-3": fmt.Sprintf(thisNode, "Blackhole", "503"), "node-4": drops})
+	expect(t, report, map[string]string{"node-1": serves, "node-2": serves, "node-3": thisNode, "node-4": drops})
 	if f := disagreement(report); f != nil || report.Probe.Place != "on node-3" || !strings.Contains(stderr, "of 3 nodes from here, on node-3") {
 		t.Errorf("finding %+v, place %q, stderr %s", f, report.Probe.Place, stderr)
 	}
 	report, _ = p.from(t, &p.Nodes[0].Host, "edge")
-	expect(t, report, map[string]string{"node-1": fmt.Sprintf(thisNode, "OK", "200"), "node-3": drops})
+	expect(t, report, map[string]string{"node-1": thisNode, "node-3": drops})
 }
 
-// fromPod runs in a pod. kube-proxy of the lab knows pods by the range of the whole cluster, so a node without an endpoint
-// serves the pods of other nodes too: an accepted connection proves nothing.
+// fromPod runs in pods. The kube-proxies of the lab know pods by the range of the whole cluster. A node without an endpoint
+// serves its own pods nevertheless.
 func (p *place) fromPod(t *testing.T) {
-	p.app(t, "edge", []int{1, 2})
+	svc := p.app(t, "edge", []int{1, 2})
 	if _, err := p.Deployment(t.Context(), p.namespace, "other", 1, dataplane.WithSpec(onNodes([]int{4}))); err != nil {
 		t.Fatal(err)
 	}
@@ -181,18 +182,17 @@ func (p *place) fromPod(t *testing.T) {
 			"add rule ip probetest out ip saddr %s ip daddr %s masquerade", node.PodRange, p.Gateway()))
 		defer p.must(t, &node.Host, "nft", "delete table ip probetest")
 	}
-	const fromPod = " (we run in a pod: a proxy that knows pods by the cluster's range serves them from any node)"
 	for app, want := range map[string]map[string]string{
-		"edge": { // its own endpoint on node-1 tells where it runs
-			"node-1": fmt.Sprintf(thisPodNode, "OK", "200"), "node-2": "http OK/OK" + fromPod + "; healthCheck 200/200",
-			"node-3": "http Blackhole/OK" + fromPod + "; healthCheck 503/503",
-		},
-		"other": { // the API and the node's range do
-			"node-4": fmt.Sprintf(thisPodNode, "Blackhole", "503"), "node-2": "http OK/OK" + fromPod + "; healthCheck 200/200",
-			"node-3": "http Blackhole/OK" + fromPod + "; healthCheck 503/503",
-		},
+		// Its own endpoint on node-1 tells where it runs; the API and the node's range do.
+		"edge":  {"node-1": thisPodNode, "node-2": inPod + "200/200", "node-3": inPod + "503/503"},
+		"other": {"node-4": thisPodNode, "node-2": inPod + "200/200", "node-3": inPod + "503/503"},
 	} {
 		node, pid := p.process(t, app)
+		if app == "other" {
+			p.must(t, &node.Host, "nsenter", "--net", "--target", pid, "--", "timeout", "3", "bash", "-c",
+				fmt.Sprintf("exec 3<>/dev/tcp/%s/%d", node.Addr, svc.Spec.Ports[0].NodePort))
+			p.eventually(t, p.client, nodePort(node.Addr, svc), "silent")
+		}
 		cmd := node.Command(t.Context(), "nsenter", "--net", "--target", pid, "--", binary, "audit", p.namespace+"/edge", "--probe", "-o", "json")
 		report, _ := p.audit(t, cmd)
 		expect(t, report, want)

@@ -74,6 +74,9 @@ type Record struct {
 	Times *Times `json:"times,omitempty"`
 }
 
+// Failed is how many new connections failed, those left out that were open already and were cut.
+func (r *Record) Failed() int { return r.New.Failed() - r.New.Cut }
+
 // Span is how many seconds lie between the first and the last failed new connection.
 func (r *Record) Span() float64 { return r.Last - r.First }
 

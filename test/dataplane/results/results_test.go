@@ -84,8 +84,8 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| l2 | nftables | 2 + 1 | 5–20 | 0.5–2 s | timeout 100% | 0–2 | **0** | 100 | 0 |",
-		"| haproxy | nftables | 1 | 5 | 0 | 100 | 0 | 0 of 1 |",
+		"| l2 | nftables | 2 + 1 | 5–20 | 0.5–2 s | timeout 100% | 0 | 0–2 | **0** | 100 | 0 | 0 |",
+		"| haproxy | nftables | 1 | 5 | 0 | 100 | 0 | 0 | 0 of 1 |",
 		"| l2 | 1 | 0.25–0.25 | 0.50–0.50 | 0.12–0.12 | 0.38 | 2.00–2.00 |",
 		"4 records are of commit abc (safedrain 1).",
 	} {

@@ -67,7 +67,8 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-func failed(r *Record) float64 { return float64(r.New.Failed()) }
+func failed(r *Record) float64 { return float64(r.Failed()) }
+func cut(r *Record) float64    { return float64(r.New.Cut) }
 func broken(r *Record) float64 { return float64(r.Broken) }
 
 // lasted is the time from the first to the last failure, in tenths of a second.
@@ -79,11 +80,11 @@ func classes(records []*Record) string {
 	for _, r := range records {
 		sum.Add(r.New)
 	}
-	kinds := slices.DeleteFunc(slices.Clone(load.Classes), func(c load.Class) bool { return c == load.OK || sum.Of(c) == 0 })
+	kinds := slices.DeleteFunc(slices.Clone(load.Classes), func(c load.Class) bool { return c == load.OK || c == load.Cut || sum.Of(c) == 0 })
 	slices.SortStableFunc(kinds, func(a, b load.Class) int { return sum.Of(b) - sum.Of(a) })
 	words := make([]string, 0, len(kinds))
 	for _, c := range kinds {
-		words = append(words, fmt.Sprintf("%s %d%%", c, int(math.Round(100*float64(sum.Of(c))/float64(sum.Failed())))))
+		words = append(words, fmt.Sprintf("%s %d%%", c, int(math.Round(100*float64(sum.Of(c))/float64(sum.Failed()-sum.Cut)))))
 	}
 	if len(words) == 0 {
 		return "-"

@@ -63,8 +63,9 @@ const head = `# What was measured
 Made by ` + "`make dataplane-full`" + ` from [runs.jsonl](runs.jsonl), which has a line for every run. Not edited by hand.
 
 Real kube-proxy, real balancers, pods that are real processes, nodes that are network namespaces of one machine. New connections come by
-schedule, whatever became of those before; one that has no answer within 0.9 s has failed. "kept broken" counts connections that are
-kept open, with a request a second, and were reset or failed one. Ranges are the least and the greatest of the runs.
+schedule, whatever became of those before; one that has no answer within 0.9 s has failed. *Cut* counts new connections that were open already
+and were reset on their way to the answer, which a moved address does to those that it meets. *Broken* counts kept connections, with a request a second, that
+were reset or failed one. Ranges are the least and the greatest of the runs. safedrain's runs include the return of the node, kubectl's do not.
 
 ![Failed requests per second over time](drain.svg)
 `
@@ -72,12 +73,12 @@ kept open, with a request a second, and were reset or failed one. Ranges are the
 // compared is the table of an experiment that both tools went through.
 func compared(of []*group) string {
 	var b strings.Builder
-	b.WriteString("| balancer | kube-proxy | runs | kubectl: failed | over | how | kept broken | safedrain: failed | of | kept broken |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| balancer | kube-proxy | runs | kubectl: failed | over | how | cut | broken | safedrain: failed | of | cut | broken |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, g := range of {
 		k, s := g.runs[Kubectl], g.runs[Safedrain]
-		fmt.Fprintf(&b, "| %s | %s | %d + %d | %s | %s s | %s | %s | **%s** | %d | %s |\n", g.balancer, g.mode, len(k), len(s),
-			spanOf(k, failed), spanOf(k, lasted), classes(k), spanOf(k, broken), spanOf(s, failed), requests(s), spanOf(s, broken))
+		fmt.Fprintf(&b, "| %s | %s | %d + %d | %s | %s s | %s | %s | %s | **%s** | %d | %s | %s |\n", g.balancer, g.mode, len(k), len(s),
+			spanOf(k, failed), spanOf(k, lasted), classes(k), spanOf(k, cut), spanOf(k, broken), spanOf(s, failed), requests(s), spanOf(s, cut), spanOf(s, broken))
 	}
 	return b.String()
 }
@@ -85,7 +86,7 @@ func compared(of []*group) string {
 // alone is the table of an experiment that only safedrain went through: one with a fault.
 func alone(of []*group) string {
 	var b strings.Builder
-	b.WriteString("| balancer | kube-proxy | runs | exit code | failed | of | kept broken | as expected |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| balancer | kube-proxy | runs | exit code | failed | of | cut | broken | as expected |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, g := range of {
 		s := g.runs[Safedrain]
 		expected := 0
@@ -95,8 +96,8 @@ func alone(of []*group) string {
 			}
 		}
 		exit := spanOf(s, func(r *Record) float64 { return float64(r.Exit) })
-		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %d | %s | %d of %d |\n", g.balancer, g.mode, len(s), exit,
-			spanOf(s, failed), requests(s), spanOf(s, broken), expected, len(s))
+		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %d | %s | %s | %d of %d |\n", g.balancer, g.mode, len(s), exit,
+			spanOf(s, failed), requests(s), spanOf(s, cut), spanOf(s, broken), expected, len(s))
 	}
 	return b.String()
 }

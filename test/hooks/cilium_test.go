@@ -1,0 +1,49 @@
+package hooks
+
+import (
+	"context"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks/cilium"
+	"github.com/safedrain/safedrain/pkg/lbhooks/cilium/ciliumtest"
+	"github.com/safedrain/safedrain/pkg/lbhooks/hooktest"
+	"github.com/safedrain/safedrain/test/customkinds"
+)
+
+// ciliumBGP is a BGP control plane whose node configurations are real objects, and whose hook reads them as a user of its
+// own.
+type ciliumBGP struct {
+	*ciliumtest.Balancer
+
+	reader *reader
+}
+
+func newCiliumBGP(t *testing.T) *ciliumBGP {
+	t.Helper()
+	configs := customkinds.Kind{GroupVersionResource: ciliumtest.NodeConfigs, Name: "CiliumBGPNodeConfig"}
+	serve(t, configs, customkinds.Kind{GroupVersionResource: ciliumtest.PeerConfigs, Name: "CiliumBGPPeerConfig"})
+	s := newScene(t)
+	// What is proven by needs that one kind alone; its role is the one that is waited for.
+	needs := cilium.NewBGP(nil).Describe().Needs
+	needs[0], needs[2] = needs[2], needs[0]
+	b := &ciliumBGP{reader: newReader(t, s.Env, needs, configs)}
+	b.Balancer = ciliumtest.New(ciliumtest.Config{
+		Writer: admin, Reader: b.reader.dynamic, Target: s.target(), Other: s.nodes[1].Name, Fail: b.reader.Fail, Slowness: slowness,
+	})
+	t.Cleanup(func() {
+		for _, n := range s.nodes { // its kind may be gone by now
+			if err := admin.Resource(ciliumtest.NodeConfigs).Delete(context.Background(), n.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				t.Error(err)
+			}
+		}
+	})
+	b.reader.must(b.Show(t.Context(), hooktest.In))
+	return b
+}
+
+func TestCiliumBGP(t *testing.T) {
+	hooktest.Run(t, func(t *testing.T) hooktest.Balancer { return newCiliumBGP(t) })
+}
