@@ -31,10 +31,10 @@ README_CHECK ?= go run ./internal/cmd/readme -check
 LINT := $(CURDIR)/.cache/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down dataplane-up dataplane-down dataplane-packages bench fuzz
+.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down dataplane dataplane-full dataplane-up dataplane-down dataplane-packages bench fuzz
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s%s\n", $$1, $$2}'
 
 build: ## build bin/safedrain
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/safedrain ./cmd/safedrain
@@ -57,6 +57,12 @@ cluster: controlplane ## start a control plane that stays, with fake nodes and t
 
 cluster-down: ## end what `make cluster` started
 	cd test && go run ./cmd/cluster down
+
+dataplane: controlplane ## measure drains on the data plane, a short form of a few minutes; needs root, see dataplane-packages
+	cd test && DATAPLANE=short go test -count=1 -v -timeout 15m ./dataplane/experiments
+
+dataplane-full: controlplane ## measure everything, five times in both modes of kube-proxy, into docs/results; goes on where it was stopped
+	cd test && DATAPLANE=full DATAPLANE_RESULTS='$(CURDIR)/docs/results' go test -count=1 -v -timeout 4h ./dataplane/experiments
 
 dataplane-up: controlplane ## start a cluster that stays and carries packets, on network namespaces; needs root
 	cd test && go run ./cmd/dataplane up $(DATAPLANE_NAME:%=-name %) $(DATAPLANE_FLAGS)

@@ -56,8 +56,9 @@ func TestHoldSeveral(t *testing.T) {
 				s.Spec.Selector = map[string]string{"app": "lb"}
 			})
 		}, map[string]int{"lb": 1}, 1},
-		"two that are held": {[]string{"web/lb", "web/lb2"}, func(w *holdWorld) { w.also("lb2", func(*corev1.Service) {}) },
-			map[string]int{"lb": 1, "lb2": 1}, 1},
+		"two that are held": {[]string{"web/lb", "web/lb2"}, func(w *holdWorld) {
+			w.also("lb2", func(*corev1.Service) {})
+		}, map[string]int{"lb": 1, "lb2": 1}, 1},
 		"two that are held by different labels": {[]string{"all"}, func(w *holdWorld) {
 			w.also("lb2", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "lb"} })
 		}, map[string]int{"lb": 1, "lb2": 1}, 1},
@@ -68,10 +69,10 @@ func TestHoldSeveral(t *testing.T) {
 				w.asked = tc.asked
 				tc.change(w)
 				dark := w.watched(t, "n1")
-				var seen map[string]int
+				looks := make(chan map[string]int, 2) // as many as Services are held
 				w.onEvent = func(e Event) {
 					if _, ok := e.(Held); ok {
-						go func() { time.Sleep(6 * time.Second); seen = slicesBy(w.api.holdSlices()) }()
+						go func() { time.Sleep(6 * time.Second); looks <- slicesBy(w.api.holdSlices()) }()
 					}
 				}
 				start := time.Now()
@@ -82,6 +83,7 @@ func TestHoldSeveral(t *testing.T) {
 				if d := dark(); d != 0 {
 					t.Errorf("the node dropped what its balancer sent for %s", d)
 				}
+				seen := <-looks
 				if len(seen) != len(tc.want) {
 					t.Errorf("slices %v, want %v", seen, tc.want)
 				}
@@ -103,7 +105,7 @@ func TestHoldSeveral(t *testing.T) {
 
 // another adds a pod like lb-0.
 func (w *holdWorld) another(name, node string) {
-	w.world.pod(name, node, "lb")
+	w.pod(name, node, "lb")
 	w.api.setPod("web/"+name, func(p *corev1.Pod) { p.Labels["tier"], p.Status.PodIP = "web", "10.1.2."+name[len(name)-1:] })
 }
 

@@ -287,11 +287,13 @@ func TestHoldMirrorsReadiness(t *testing.T) {
 			return len(s) == 1 && *s[0].Endpoints[0].Conditions.Serving
 		}
 		var seen []bool
+		done := make(chan struct{})
 		w.onEvent = func(e Event) {
 			if _, ok := e.(Held); !ok {
 				return
 			}
 			go func() {
+				defer close(done)
 				time.Sleep(1500 * time.Millisecond)
 				seen = append(seen, serving())
 				ready(corev1.ConditionFalse)
@@ -303,6 +305,7 @@ func TestHoldMirrorsReadiness(t *testing.T) {
 			}()
 		}
 		res := w.runner(t, "r1").Drain(t.Context(), w.options())
+		<-done
 		if res.Outcome != Done || !slices.Equal(seen, []bool{true, false, true}) {
 			t.Errorf("outcome %d: %v; serving %v", res.Outcome, res.Err, seen)
 		}

@@ -353,21 +353,23 @@ func TestHoldKilledBeforeTheLabel(t *testing.T) {
 			s := newHoldScene(t, true)
 			direct := s.via
 			r := s.relay(nil)
-			reached := make(chan struct{}, 8)
+			reached, killed := make(chan struct{}, 8), make(chan struct{})
 			r.hold = func(req *http.Request) {
 				if req.Method == http.MethodPatch && strings.Contains(req.URL.Path, "/pods/") {
 					reached <- struct{}{}
-					<-req.Context().Done()
+					<-killed
+					panic(http.ErrAbortHandler) // it never arrives
 				}
 			}
 			b := s.start(s.node, s.flag)
 			select {
 			case <-reached:
 			case <-time.After(30 * time.Second):
-				t.Fatal("no patch of a pod came")
+				t.Error("no patch of a pod came")
 			}
 			b.signal(t, syscall.SIGKILL)
 			b.wait(t)
+			close(killed)
 			s.via = direct
 			if s.looked.last().String() != listedAndKept {
 				t.Errorf("slices %s", s.looked.last())

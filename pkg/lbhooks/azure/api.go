@@ -13,7 +13,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
@@ -41,44 +40,41 @@ func checkCloud(value string) error {
 	return nil
 }
 
-// api builds the SDK's clients when they are first needed, one set a subscription. Retries are the SDK's.
+// api builds the SDK's client when it is first needed. Retries are the SDK's.
 type api struct {
 	sdk   SDK
 	cloud cloud.Configuration
 
-	mu        sync.Mutex
-	factories map[string]*armnetwork.ClientFactory
+	mu     sync.Mutex
+	client *arm.Client
 }
 
-func newAPI(sdk SDK, named string) *api {
-	return &api{sdk: sdk, cloud: clouds[named], factories: map[string]*armnetwork.ClientFactory{}}
-}
+func newAPI(sdk SDK, named string) *api { return &api{sdk: sdk, cloud: clouds[named]} }
 
-// of returns the clients for a subscription.
-func (a *api) of(subscription string) (*armnetwork.ClientFactory, error) {
+func (a *api) ready() (*arm.Client, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if f := a.factories[subscription]; f != nil {
-		return f, nil
+	if a.client != nil {
+		return a.client, nil
 	}
 	options := a.sdk.Options
 	if options == nil {
 		options = &arm.ClientOptions{}
 		options.Cloud = a.cloud
 	}
-	if a.sdk.Credential == nil {
-		credential, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: options.ClientOptions})
-		if err != nil {
+	credential := a.sdk.Credential
+	if credential == nil {
+		var err error
+		if credential, err = azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: options.ClientOptions}); err != nil {
 			return nil, noCredentials(err)
 		}
-		a.sdk.Credential = credential
 	}
-	f, err := armnetwork.NewClientFactory(subscription, a.sdk.Credential, options)
+	client, err := arm.NewClient("safedrain", "v1.0.0", credential, options)
 	if err != nil {
 		return nil, lbhooks.Unavailable(Name, "the SDK cannot be set up", err)
 	}
-	a.factories[subscription] = f
-	return f, nil
+	a.client = client
+	return client, nil
 }
 
 func noCredentials(err error) error {

@@ -5,20 +5,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
-	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
 // What Azure says of a backend: states, and the reason of an Up that only means that all are down.
 const (
-	up       = "Up"
-	down     = "Down"
-	allDown  = "AllDownIsUp"
-	pollRule = time.Second // between two looks at an operation that asks for a rule's health
+	up      = "Up"
+	down    = "Down"
+	allDown = "AllDownIsUp"
 )
 
 // entry is one backend of a pool or of a rule's health: a network interface, an address, or both.
@@ -60,21 +57,21 @@ func (h *Hook) look(ctx context.Context, t lbhooks.Target, m machine) (lbhooks.P
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
-	clients, err := h.api.of(b.subscription)
+	client, err := h.api.ready()
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
 	var pooled []entry
 	for _, pool := range b.pools {
-		entries, err := members(ctx, clients, pool)
+		entries, err := members(ctx, client, pool)
 		if err != nil {
 			return lbhooks.Proof{}, err
 		}
 		pooled = append(pooled, entries...)
 	}
-	var rules []*armnetwork.LoadBalancerHealthPerRule
+	var rules []*ruleHealth
 	for _, rule := range b.rules {
-		health, err := health(ctx, clients, rule)
+		health, err := health(ctx, client, rule)
 		if err != nil {
 			return lbhooks.Proof{}, err
 		}
@@ -84,20 +81,21 @@ func (h *Hook) look(ctx context.Context, t lbhooks.Target, m machine) (lbhooks.P
 }
 
 // judge puts together what the pools and the rules' health say of the machine.
-func (h *Hook) judge(b *balancer, pooled []entry, rules []*armnetwork.LoadBalancerHealthPerRule, m machine) lbhooks.Proof {
+func (h *Hook) judge(b *balancer, pooled []entry, rules []*ruleHealth, m machine) lbhooks.Proof {
 	addresses := map[string]string{} // of network interfaces, as far as the health tells them
 	isDown, isListed, others := true, false, -1
 	for _, rule := range rules {
 		healthy := 0
-		for _, row := range rule.LoadBalancerBackendAddresses {
-			e := entry{strings.ToLower(value(row.NetworkInterfaceIPConfigurationID)), value(row.IPAddress)}
+		for i := range rule.LoadBalancerBackendAddresses {
+			row := &rule.LoadBalancerBackendAddresses[i]
+			e := entry{strings.ToLower(row.NetworkInterfaceIPConfigurationID), row.IPAddress}
 			addresses[e.nic] = e.address
 			same, _ := e.is(m)
 			switch {
 			case same:
 				isListed = true
-				isDown = isDown && value(row.State) == down
-			case value(row.State) == up && !strings.Contains(value(row.Reason), allDown):
+				isDown = isDown && row.State == down
+			case row.State == up && !strings.Contains(row.Reason, allDown):
 				healthy++
 			}
 		}
@@ -154,50 +152,24 @@ func (h *Hook) conclude(where string, f finding) lbhooks.Proof {
 }
 
 // members reads a backend pool: network interfaces by their IP configurations, and addresses.
-func members(ctx context.Context, clients *armnetwork.ClientFactory, pool part) ([]entry, error) {
-	answer, err := clients.NewLoadBalancerBackendAddressPoolsClient().Get(ctx, pool.group, pool.balancer, pool.name, nil)
-	if err != nil {
+func members(ctx context.Context, client *arm.Client, pool part) ([]entry, error) {
+	var answer backendPool
+	if err := get(ctx, client, pool.id, false, &answer); err != nil {
 		return nil, failed(ctx, actionPools, pool.id, err)
 	}
-	if answer.Properties == nil {
-		return nil, nil
-	}
-	seen := map[string]string{}
+	seen := map[string]bool{}
 	var out []entry
-	for _, a := range answer.Properties.LoadBalancerBackendAddresses {
-		if a.Properties == nil {
-			continue
-		}
-		e := entry{address: value(a.Properties.IPAddress)}
-		if ref := a.Properties.NetworkInterfaceIPConfiguration; ref != nil {
-			e.nic = strings.ToLower(value(ref.ID))
-			seen[e.nic] = e.address
-		}
+	for i := range answer.Properties.LoadBalancerBackendAddresses {
+		p := &answer.Properties.LoadBalancerBackendAddresses[i].Properties
+		e := entry{nic: strings.ToLower(p.NetworkInterfaceIPConfiguration.ID), address: p.IPAddress}
+		seen[e.nic] = true
 		out = append(out, e)
 	}
-	for _, c := range answer.Properties.BackendIPConfigurations {
-		nic := strings.ToLower(value(c.ID))
-		if _, already := seen[nic]; already {
-			continue
+	for i := range answer.Properties.BackendIPConfigurations {
+		c := &answer.Properties.BackendIPConfigurations[i]
+		if e := (entry{nic: strings.ToLower(c.ID), address: c.Properties.PrivateIPAddress}); !seen[e.nic] {
+			out = append(out, e)
 		}
-		e := entry{nic: nic}
-		if c.Properties != nil {
-			e.address = value(c.Properties.PrivateIPAddress)
-		}
-		out = append(out, e)
 	}
 	return out, nil
-}
-
-// health asks for the health of a rule's backends: an operation that Azure answers a moment later.
-func health(ctx context.Context, clients *armnetwork.ClientFactory, rule part) (*armnetwork.LoadBalancerHealthPerRule, error) {
-	operation, err := clients.NewLoadBalancerLoadBalancingRulesClient().BeginHealth(ctx, rule.group, rule.balancer, rule.name, nil)
-	if err != nil {
-		return nil, failed(ctx, actionHealth, rule.id, err)
-	}
-	answer, err := operation.PollUntilDone(ctx, &runtime.PollUntilDoneOptions{Frequency: pollRule})
-	if err != nil {
-		return nil, failed(ctx, actionResults, rule.id, err)
-	}
-	return &answer.LoadBalancerHealthPerRule, nil
 }

@@ -73,7 +73,7 @@ func (s *scene) see(shown, forwarded bool) {
 		if err != nil {
 			return false, "", err
 		}
-		to, err := s.b.(Forwarding).Forwards(ctx, s.svc) //nolint:errcheck // MetalLB's are
+		to, err := s.b.(Forwarding).Forwards(ctx, s.svc)
 		if slices.Contains(in, s.node) == shown && slices.Contains(to, s.node) == forwarded {
 			return true, "", err
 		}

@@ -73,7 +73,7 @@ func StartRouter(ctx context.Context, lab *dataplane.Lab) (*Router, error) {
 	zebra := r.file("zebra.sock")
 	for _, d := range []struct{ name, config string }{{"zebra", ""}, {"bgpd", config.String()}} {
 		file := r.file(d.name + ".conf")
-		if err := os.WriteFile(file, []byte(d.config), 0o644); err != nil { //nolint:gosec // FRR reads it without root
+		if err := os.WriteFile(file, []byte(d.config), 0o644); err != nil {
 			return nil, err
 		}
 		process, err := start(r.spawner, host, r.dir, filepath.Join(frrDir, d.name), "-u", "frr", "-g", "frr", "-f", file,
@@ -100,7 +100,7 @@ func (r *Router) makeDir() error {
 	if err := errors.Join(uidErr, gidErr); err != nil {
 		return err
 	}
-	return errors.Join(os.MkdirAll(r.dir, 0o755), os.Chown(r.dir, uid, gid)) //nolint:gosec // FRR reads it without root
+	return errors.Join(os.MkdirAll(r.dir, 0o755), os.Chown(r.dir, uid, gid))
 }
 
 // waitSocket waits until a daemon listens for its terminal: then it has read its configuration.

@@ -177,7 +177,7 @@ func readyNodes(ctx context.Context, lab *dataplane.Lab, svc *corev1.Service) ([
 
 // Target is HAProxy's address with the Service's nodePort as its own port.
 func (h *HAProxy) Target(svc *corev1.Service) netip.AddrPort {
-	return netip.AddrPortFrom(h.host.Addr, uint16(svc.Spec.Ports[0].NodePort)) //nolint:gosec // a port
+	return netip.AddrPortFrom(h.host.Addr, uint16(svc.Spec.Ports[0].NodePort))
 }
 
 // Shown reads HAProxy's statistics.

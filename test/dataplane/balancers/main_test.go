@@ -28,7 +28,7 @@ func run(m *testing.M) (code int) {
 	}
 	ctx := context.Background()
 	var err error
-	if lab, err = dataplane.Up(ctx, dataplane.Options{Name: "balancers"}); err != nil {
+	if lab, err = dataplane.Up(ctx, dataplane.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

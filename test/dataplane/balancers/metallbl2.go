@@ -81,7 +81,7 @@ func (l *L2) Target(svc *corev1.Service) netip.AddrPort { return target(l.addres
 
 func target(addresses map[types.NamespacedName]netip.Addr, svc *corev1.Service) netip.AddrPort {
 	addr := addresses[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}]
-	return netip.AddrPortFrom(addr, uint16(svc.Spec.Ports[0].Port)) //nolint:gosec // a port
+	return netip.AddrPortFrom(addr, uint16(svc.Spec.Ports[0].Port))
 }
 
 // Shown reads the ServiceL2Status objects of the Service.
@@ -93,7 +93,7 @@ func (l *L2) Shown(ctx context.Context, svc *corev1.Service) ([]string, error) {
 // says, Neighbour tells.
 func (l *L2) Forwards(ctx context.Context, svc *corev1.Service) ([]string, error) {
 	// The exit code says whether there was an answer, which is no error here.
-	out, _ := l.client.Command(ctx, program("arping"), "-c", "1", "-w", "1", "-I", "eth0", l.Target(svc).Addr().String()).Output() //nolint:errcheck // see above
+	out, _ := l.client.Command(ctx, program("arping"), "-c", "1", "-w", "1", "-I", "eth0", l.Target(svc).Addr().String()).Output()
 	var nodes []string
 	for _, n := range l.lab.Nodes {
 		if strings.Contains(strings.ToLower(string(out)), n.MAC) {

@@ -37,7 +37,7 @@ func start(spawner *spawn.Spawner, host *dataplane.Host, dir string, argv ...str
 	if err != nil {
 		return nil, err
 	}
-	d.cmd = exec.Command(argv[0], argv[1:]...) //nolint:noctx // it lives as long as the balancer, which ends it
+	d.cmd = exec.Command(argv[0], argv[1:]...)
 	d.cmd.Dir = dir
 	d.cmd.Stdout, d.cmd.Stderr = out, out
 	if err := errors.Join(spawner.Start(d.cmd, host.Netns), out.Close()); err != nil {

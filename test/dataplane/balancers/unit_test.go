@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,8 +29,12 @@ func TestParseStat(t *testing.T) {
 			text: "# pxname,svname,scur,status,\nshop_web_80,node-1,3,UP,\nshop_web_80,node-2,0,UP 2/3,\nshop_web_80,node-3,0,no check,\n" +
 				"b,node-1,0,DRAIN,\nb,node-2,0,DOWN,\nb,node-3,0,\"MAINT (via a,b)\",\n\n",
 			want: []server{
-				{"shop_web_80", "node-1", "UP"}, {"shop_web_80", "node-2", "UP 2/3"}, {"shop_web_80", "node-3", "no check"},
-				{"b", "node-1", "DRAIN"}, {"b", "node-2", "DOWN"}, {"b", "node-3", "MAINT (via a,b)"},
+				{"shop_web_80", "node-1", "UP"},
+				{"shop_web_80", "node-2", "UP 2/3"},
+				{"shop_web_80", "node-3", "no check"},
+				{"b", "node-1", "DRAIN"},
+				{"b", "node-2", "DOWN"},
+				{"b", "node-3", "MAINT (via a,b)"},
 			},
 			in: []bool{true, true, true, false, false, false},
 		},
@@ -136,7 +141,7 @@ func TestRequirements(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"ip", "nft", "iptables", "ip6tables", "conntrack", "nsenter"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,9 +152,24 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// TestNamesAreComplete shows that every balancer has packages and that faults can be named.
+// TestNamesAreComplete shows that every balancer has packages, which the target of the Makefile installs, and that faults
+// can be named.
 func TestNamesAreComplete(t *testing.T) {
 	t.Parallel()
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(makefile), "DATAPLANE_PACKAGES := ")
+	line, _, _ = strings.Cut(line, "\n")
+	installed := strings.Fields(line)
+	for _, name := range Names {
+		for _, pkg := range packages[name] {
+			if !slices.Contains(installed, pkg) {
+				t.Errorf("the Makefile does not install %s, which %s needs", pkg, name)
+			}
+		}
+	}
 	for _, name := range Names {
 		if len(packages[name]) == 0 {
 			t.Errorf("%s needs no packages", name)

@@ -41,6 +41,7 @@ type drained struct {
 type acted struct {
 	window
 	tool     string
+	traffic  *traffic
 	drains   []*drained
 	exit     int // the worst of all commands
 	problems []string
@@ -62,8 +63,8 @@ func (a *acted) problem(format string, args ...any) {
 }
 
 // act does what the round is about.
-func (s *scene) act(ctx context.Context, tool string) (*acted, error) {
-	a := &acted{tool: tool, window: window{begin: time.Now()}}
+func (s *scene) act(ctx context.Context, tool string, t *traffic) (*acted, error) {
+	a := &acted{tool: tool, traffic: t, window: window{begin: time.Now()}}
 	var err error
 	switch {
 	case s.round.Fault != nil:
@@ -77,7 +78,9 @@ func (s *scene) act(ctx context.Context, tool string) (*acted, error) {
 	default:
 		err = fmt.Errorf("round %s: no act %q", s.round.Name, s.round.Act)
 	}
-	a.end = time.Now()
+	if a.end.IsZero() {
+		a.end = time.Now()
+	}
 	return a, err
 }
 

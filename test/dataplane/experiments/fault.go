@@ -167,6 +167,9 @@ func (s *scene) drainWithFault(ctx context.Context, a *acted) error {
 		if err := pause(ctx, beforeFaultCounts); err != nil {
 			return err
 		}
+		if err := s.steady(ctx, a.traffic); err != nil {
+			return errors.Join(err, h.heal(context.WithoutCancel(ctx)))
+		}
 		a.begin = time.Now() // what the fault itself did is not the drain's
 	} else {
 		go h.await(ctx)
@@ -176,7 +179,18 @@ func (s *scene) drainWithFault(ctx context.Context, a *acted) error {
 		return err
 	}
 	s.judgeFault(a)
-	if err := s.comeBack(ctx, a, s.node); err != nil {
+	if a.drains[0].code == 0 {
+		// Drained all the same: what its return costs is no matter of the fault.
+		if err := pause(ctx, afterReturn); err != nil {
+			return err
+		}
+		a.end = time.Now()
+		if err := s.comeBack(ctx, a, s.node); err != nil {
+			return err
+		}
+		return s.undone(ctx, a, before)
+	}
+	if err := s.uncordon(ctx, a, a.tool, s.node); err != nil {
 		return err
 	}
 	if err := pause(ctx, afterReturn); err != nil {
@@ -196,8 +210,10 @@ func (s *scene) judgeFault(a *acted) {
 		s.log("%s", d.ending)
 	}
 	w := s.subjects[0]
-	proven := d.code == 0
-	if d.report != nil {
+	// A node that the balancer does not send to when the drain begins needs no proof.
+	seen := d.leaving[w.name()].shown
+	proven := !seen.IsZero() && seen.Sub(d.began) < lookInterval
+	if d.report != nil && !proven {
 		proof, ok := step(d.report, "prove", s.namespace+"/"+w.app)
 		proven = ok && proof.Outcome == "done"
 	}

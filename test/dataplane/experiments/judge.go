@@ -38,7 +38,7 @@ func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, er
 		r.Steps = a.steps // with what was found since
 	}
 	for i, w := range s.subjects {
-		out[i].Problems = append(slices.Clone(a.problems), problemsOf(w, out[i], s.round.Fault)...)
+		out[i].Problems = append(slices.Clone(a.problems), problemsOf(w, out[i], s.round)...)
 	}
 	return out, nil
 }
@@ -118,7 +118,7 @@ func (s *scene) bound(a *acted, records []*results.Record) {
 }
 
 // problemsOf says what a record shows that must not be.
-func problemsOf(w *watched, r *results.Record, fault *Fault) []string {
+func problemsOf(w *watched, r *results.Record, round *Round) []string {
 	var out []string
 	if r.Steady.OK == 0 {
 		out = append(out, "nothing was answered before the action")
@@ -129,10 +129,10 @@ func problemsOf(w *watched, r *results.Record, fault *Fault) []string {
 	if r.Tool != results.Safedrain {
 		return out
 	}
-	if n := r.Failed(); n > 0 && (fault == nil || !fault.Breaks) {
+	if n := r.Failed(); n > 0 && (round.Fault == nil || !round.Fault.Breaks) {
 		out = append(out, fmt.Sprintf("%d of %d new connections failed, from %.1f s to %.1f s", n, r.New.Scheduled, r.First, r.Last))
 	}
-	if n := r.Broken + r.New.Cut; w.traits.Drains && n > 0 && fault == nil {
+	if n := r.Broken + r.New.Cut; w.traits.Drains && n > 0 && round.Fault == nil && !round.DaemonSet {
 		out = append(out, fmt.Sprintf("%d open connections broke, though the balancer drains them", n))
 	}
 	return out

@@ -61,18 +61,23 @@ func (s *scene) run(ctx context.Context, tool string, number int) ([]*results.Re
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(s.subjects))
-	for _, w := range s.subjects {
-		names = append(names, w.name())
-	}
-	if err := t.steady(ctx, names); err != nil {
+	if err := s.steady(ctx, t); err != nil {
 		return nil, errors.Join(err, t.stop())
 	}
-	a, err := s.act(ctx, tool)
+	a, err := s.act(ctx, tool, t)
 	if err := errors.Join(err, t.stop()); err != nil {
 		return nil, err
 	}
 	return s.records(a, t, number)
+}
+
+// steady waits until the load on every subject is without failures.
+func (s *scene) steady(ctx context.Context, t *traffic) error {
+	names := make([]string, 0, len(s.subjects))
+	for _, w := range s.subjects {
+		names = append(names, w.name())
+	}
+	return t.steady(ctx, names)
 }
 
 // reset brings everything into the state in which a run begins.

@@ -1,0 +1,59 @@
+package guard
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A hook's own reason why nothing is proven is what the finding says; a settle time accepts it where there is a lever.
+func TestNoProof(t *testing.T) {
+	settle := 20 * time.Second
+	for name, test := range map[string]struct {
+		removal Removal
+		settle  *time.Duration
+		verdict Verdict
+		advice  string
+	}{
+		"no lever":               {RemovalNone, nil, Unproven, "accept it for this run"},
+		"no lever, but a time":   {RemovalNone, &settle, Unproven, "accept it for this run"},
+		"a lever":                {RemovalLabel, nil, Unproven, "safedrain.dev/settle"},
+		"a lever and a time too": {RemovalLabel, &settle, Withdraw, "safedrain.dev/settle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := newWorld("n1", "n2").service("s", pooled(func(r *Rotation) {
+				r.Provable, r.Removal, r.Settle, r.NoProof = false, test.removal, test.settle, "its DaemonSet ignores the label"
+			}), "n1", "n2").plan(Flags{}, "n1")
+			if plan.Verdict != test.verdict {
+				t.Errorf("verdict %s, want %s", plan.Verdict, test.verdict)
+			}
+			for _, f := range plan.Services[0].Findings {
+				if f.Code == RotationUnproven && strings.HasPrefix(f.Message, "cloud: its DaemonSet ignores the label") && strings.Contains(f.Advice, test.advice) {
+					return
+				}
+			}
+			t.Errorf("%+v", plan.Services[0].Findings)
+		})
+	}
+}
+
+// A Service of policy Cluster whose balancer may enter through the node has to let it go as well: what a drain before it
+// labelled, and nothing confirmed, is not out.
+func TestEntriesInDoubt(t *testing.T) {
+	for name, test := range map[string]struct {
+		in   InRotation
+		want int
+	}{"in": {Yes, 1}, "nobody can tell": {Unknown, 1}, "out": {No, 0}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("n1", "n2").service("s", func(s *ServiceFacts) {
+				s.External, s.Type = false, corev1.ServiceTypeLoadBalancer
+				s.Rotation = Rotation{Hook: "cloud", Removal: RemovalLabel, Seats: map[string]Seat{"n1": {In: test.in}}, Rest: Seat{In: Yes, Eligible: true}}
+			}, "n2")
+			if got := w.plan(Flags{}, "n1").Withdraw; len(got) != test.want {
+				t.Errorf("%d entries, want %d: %+v", len(got), test.want, got)
+			}
+		})
+	}
+}
