@@ -43,7 +43,8 @@ type acted struct {
 	tool     string
 	traffic  *traffic
 	drains   []*drained
-	exit     int // the worst of all commands
+	pressure float64 // on the machine's processors, see [pressure]
+	exit     int     // the worst of all commands
 	problems []string
 
 	mu    sync.Mutex
@@ -172,6 +173,7 @@ func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 	if err != nil {
 		return err
 	}
+	a.pressure = max(a.pressure, pressure())
 	a.exit = max(a.exit, d.code)
 	a.note("%s drain of %s ended with exit code %d", a.tool, node, d.code)
 	if d.code != 0 && s.round.Fault == nil {

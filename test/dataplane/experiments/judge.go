@@ -22,7 +22,7 @@ func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, er
 	for _, w := range s.subjects {
 		r := &results.Record{
 			Key:    results.Key{Experiment: w.Experiment, Balancer: w.Balancer, Mode: s.lab.ProxyMode, Tool: a.tool, Run: number},
-			Commit: s.tools.Commit, Build: s.tools.Build, Rate: s.round.Rate, Nodes: nodeCount, Exit: a.exit, Steps: a.steps,
+			Commit: s.tools.Commit, Build: s.tools.Build, Rate: s.round.Rate, Nodes: nodeCount, Exit: a.exit, Pressure: a.pressure,
 		}
 		seconds, failures := t.observed(w.name())
 		if err := measure(r, seconds, failures, a.window); err != nil {
@@ -112,8 +112,17 @@ func (s *scene) bound(a *acted, records []*results.Record) {
 	for _, r := range records {
 		r.Times.Bound = longest + slack.Seconds()
 	}
-	if s.round.Fault == nil && len(records) > 0 && records[0].Times.Total > records[0].Times.Bound {
-		a.problem("the drain took %.2f s, and may take %.2f s", records[0].Times.Total, records[0].Times.Bound)
+	if s.round.Fault != nil || len(records) == 0 || records[0].Times.Total <= records[0].Times.Bound {
+		return
+	}
+	text := fmt.Sprintf("the drain took %.2f s, and may take %.2f s", records[0].Times.Total, records[0].Times.Bound)
+	if a.pressure > tooMuch {
+		s.log("!!! not judged, for something waits for a processor %.0f %% of the time: %s", a.pressure, text)
+	} else {
+		a.problem("%s", text)
+	}
+	for _, step := range a.steps {
+		s.log("%7.3f %s", step.At, step.What)
 	}
 }
 

@@ -64,6 +64,8 @@ type Record struct {
 	// Preserved and Translated count the answers by whether the pod saw the right source address.
 	Preserved  int `json:"preserved"`
 	Translated int `json:"translated"`
+	// Pressure is the share of time, in percent, in which something on the machine waited for a processor.
+	Pressure float64 `json:"pressure"`
 	// Lag is by how many milliseconds the generator itself was late at worst.
 	Lag float64 `json:"lagMs"`
 
