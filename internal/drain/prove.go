@@ -24,7 +24,7 @@ func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
 	}
 	switch dep.way {
 	case wayProve:
-		if err := n.prove(ctx, dep); err != nil {
+		if err := n.proveToLast(ctx, dep); err != nil {
 			return err
 		}
 	case wayCheck:
@@ -38,8 +38,10 @@ func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
 	default:
 		n.emit(NotProven{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Accepted: dep.accepted, Settle: dep.settle})
 	}
-	if err := n.settle(ctx, dep); err != nil {
-		return err
+	if dep.way != wayProve {
+		if err := n.settle(ctx, dep); err != nil {
+			return err
+		}
 	}
 	if err := n.check(ctx); err != nil {
 		return err
@@ -96,6 +98,44 @@ func (n *nodeRun) target(dep *departure) lbhooks.Target {
 
 func (n *nodeRun) notOut(dep *departure, cause error) error {
 	return &NotOut{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Cause: cause}
+}
+
+// proofTries is how often a node is proven out anew that was back in rotation at the end of the settle time.
+const proofTries = 3
+
+// proveToLast waits for the proof and the settle time, and looks once more: a node that is back in rotation by then, as a
+// target that turns healthy again while it drains, is proven anew.
+func (n *nodeRun) proveToLast(ctx context.Context, dep *departure) error {
+	for try := 1; ; try++ {
+		if err := n.prove(ctx, dep); err != nil {
+			return err
+		}
+		if err := n.settle(ctx, dep); err != nil || dep.settle <= 0 {
+			return err
+		}
+		again, err := n.lookOnce(ctx, dep)
+		switch {
+		case n.stop.Err() != nil:
+			return n.stop.Err()
+		case err == nil && again.Out:
+			return nil
+		case err == nil:
+			err = fmt.Errorf("it was out, and is back after %s: %s", dep.settle, again.Evidence)
+		}
+		if try == proofTries {
+			return n.notOut(dep, err)
+		}
+		n.emit(Warned{Text: fmt.Sprintf("%s on %s: %v; proving it again", dep.key, n.name, err)})
+	}
+}
+
+// lookOnce makes one observation of the balancer.
+func (n *nodeRun) lookOnce(ctx context.Context, dep *departure) (lbhooks.Proof, error) {
+	ctx, cancel := n.stop.context(ctx)
+	defer cancel()
+	ctx, cancelCall := context.WithTimeout(ctx, lbhooks.DefaultCall)
+	defer cancelCall()
+	return dep.hook.Prove(ctx, n.target(dep))
 }
 
 // prove waits for the hook's proof and records it in the claim, which the gate reads.

@@ -146,6 +146,7 @@ type fakeHook struct {
 	settle      time.Duration
 	proofSettle *time.Duration // asked for by the proof
 	fail        error          // of Withdraw
+	returns     int            // how often the node is back some time after it was proven out
 
 	mu       sync.Mutex
 	seen     map[string]int
@@ -207,6 +208,11 @@ func (h *fakeHook) Prove(_ context.Context, t lbhooks.Target) (lbhooks.Proof, er
 	}
 	if h.provenAt[key].IsZero() {
 		h.provenAt[key] = time.Now()
+	}
+	if h.returns > 0 && time.Since(h.provenAt[key]) >= h.settle {
+		h.returns--
+		h.seen[key], h.provenAt[key] = 0, time.Time{}
+		return lbhooks.Proof{Evidence: "names " + t.Node.Name + " again"}, nil
 	}
 	return lbhooks.Proof{Out: true, Evidence: "gone", Settle: h.proofSettle}, nil
 }

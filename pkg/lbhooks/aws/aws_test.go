@@ -135,7 +135,7 @@ func (n *network) Target() lbhooks.Target { return lbhooks.Target{Service: n.svc
 
 func (n *network) Traits() hooktest.Traits {
 	return hooktest.Traits{
-		Witness: true, Slowness: 6, States: []hooktest.State{hooktest.Moving, hooktest.Lying, hooktest.Nobody},
+		Witness: true, Slowness: 20, States: []hooktest.State{hooktest.Moving, hooktest.Lying, hooktest.Nobody},
 		Faults: []hooktest.Fault{hooktest.Flaky, hooktest.Forbidden, hooktest.Slow},
 	}
 }

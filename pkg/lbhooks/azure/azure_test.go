@@ -98,7 +98,7 @@ func (b *standard) Target() lbhooks.Target {
 
 func (b *standard) Traits() hooktest.Traits {
 	return hooktest.Traits{
-		Witness: true, Slowness: 8, States: []hooktest.State{hooktest.Moving, hooktest.Lying, hooktest.Nobody},
+		Witness: true, Slowness: 20, States: []hooktest.State{hooktest.Moving, hooktest.Lying, hooktest.Nobody},
 		Faults: []hooktest.Fault{hooktest.Flaky, hooktest.Forbidden, hooktest.Slow},
 	}
 }

@@ -105,7 +105,7 @@ func (b *balancer) Target() lbhooks.Target { return lbhooks.Target{Service: b.sv
 
 func (b *balancer) Traits() hooktest.Traits {
 	return hooktest.Traits{
-		Witness: true, Slowness: 6, States: []hooktest.State{hooktest.Moving, hooktest.Lying, hooktest.Nobody},
+		Witness: true, Slowness: 20, States: []hooktest.State{hooktest.Moving, hooktest.Lying, hooktest.Nobody},
 		Faults: []hooktest.Fault{hooktest.Flaky, hooktest.Forbidden, hooktest.Slow},
 	}
 }

@@ -10,10 +10,11 @@ package kubevip
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
@@ -45,10 +46,10 @@ const (
 
 // Hook is the hook kube-vip.
 type Hook struct {
-	client kubernetes.Interface
-	leases *lease.Reader
-	memo   lbhooks.Memo[*world]
-	config atomic.Pointer[config] // as the last match found it, for the proof
+	client  kubernetes.Interface
+	leases  *lease.Reader
+	memo    lbhooks.Memo[*world]
+	configs sync.Map // *config by Service, as the last match found it, for the proof
 }
 
 var _ lbhooks.Hook = (*Hook)(nil)
@@ -90,12 +91,12 @@ func (h *Hook) Match(svc *corev1.Service, objects lbhooks.Objects) (lbhooks.Rota
 		return lbhooks.Rotation{}, false
 	}
 	w := h.memo.Get(objects, newWorld)
-	h.config.Store(&w.config)
-	reason := w.claims(svc)
-	if reason == "" {
+	in, reason, differ := w.of(svc)
+	if in == nil {
 		return lbhooks.Rotation{}, false
 	}
-	m := match{world: w, svc: svc, objects: objects}
+	h.configs.Store(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}, &in.config)
+	m := match{world: w, install: in, svc: svc, objects: objects, differ: differ}
 	r := m.rotation()
 	r.Reason = reason
 	return r, true

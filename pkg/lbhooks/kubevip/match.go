@@ -15,10 +15,14 @@ import (
 // match is one Service that kube-vip fronts.
 type match struct {
 	*world
+	*install
 
 	svc     *corev1.Service
 	objects lbhooks.Objects
+	differ  bool // kube-vips that are set up differently announce it
 }
+
+const differs = "kube-vips that are set up in different ways announce it"
 
 func (m *match) local() bool {
 	return m.svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
@@ -45,10 +49,13 @@ func (m *match) rotation() lbhooks.Rotation {
 			r.Seats[name] = lbhooks.Seat{In: lbhooks.No, Why: why}
 		}
 	}
-	switch m.config.mode(m.svc) {
-	case modeNodes:
+	switch mode := m.config.mode(m.svc); {
+	case m.differ:
+		clear(r.Seats)
+		m.unknown(&r, differs)
+	case mode == modeNodes:
 		m.everyNode(&r, usable)
-	case modeUnknown:
+	case mode == modeUnknown:
 		m.unknown(&r, m.config.unreadable())
 	default:
 		m.leased(&r, usable)
@@ -112,7 +119,7 @@ func (m *match) noProof(slices []*discoveryv1.EndpointSlice, usable map[string]b
 	case m.stuck != "":
 		return m.stuck
 	case m.differ:
-		return "pods of kube-vip are set up in different ways"
+		return differs
 	case c.unreadable() != "":
 		return c.unreadable()
 	case c.preserve:

@@ -138,7 +138,7 @@ func TestMatch(t *testing.T) {
 		"settings in a file":        {objects: []change{on, env("config_file", "/etc/kube-vip.yaml"), obeys, serving("n1", "n2")}, seats: "?+ ?+ ?+", label: true, says: "in a file"},
 		"routing table":             {objects: []change{on, env("vip_arp", "false"), env("vip_routingtable", "true"), obeys, serving("n1", "n2")}, seats: "?+ ?+ ?+", label: true, says: "another daemon announces"},
 		"wireguard":                 {objects: []change{on, env("vip_wireguard", "true"), obeys, serving("n1", "n2")}, seats: "?+ ?+ ?+", label: true, says: "WireGuard"},
-		"set up in two ways":        {objects: []change{agents(kubeviptest.PerService, "n1"), agents(kubeviptest.Global, "n2"), holds, obeys, serving("n1", "n2")}, seats: "N+ N+ N", label: true, says: "different ways"},
+		"set up in two ways":        {objects: []change{agents(kubeviptest.PerService, "n1"), agents(kubeviptest.Global, "n2"), holds, obeys, serving("n1", "n2")}, seats: "?+ ?+ ?+", label: true, says: "different ways"},
 		"one lease for all":         {objects: []change{global, leads, obeys, serving("n1", "n2", "n3")}, seats: "Y+ N+ N+", label: true, proof: true, says: "kube-vip/plndr-svcs-lock is held by n1"},
 		"a leader without endpoint": {objects: []change{global, leads, obeys, serving("n2", "n3")}, seats: "N+ N+ N+", label: true, says: "n1 could win without an endpoint"},
 		"a future one without": {objects: []change{global, leads, obeys, serving("n1", "n2"), func(o *hooktest.Objects) { o.Going = []string{"n1"} }},
@@ -154,6 +154,13 @@ func TestMatch(t *testing.T) {
 		"bgp, policy Cluster":     {svc: cluster, objects: []change{bgp, obeys, serving("n1")}, seats: "Y+ Y+ Y+", label: true, proof: true},
 		"policy Cluster":          {svc: cluster, objects: []change{on, held("t", "kubevip-lb", "n3"), obeys, serving("n1")}, seats: "N+ N+ Y+", label: true, proof: true},
 		"shared lease, Cluster":   {svc: func(s *corev1.Service) { cluster(s); annotated("kube-vip.io/leaseName", "u/common")(s) }, objects: []change{on, held("u", "common", "n2"), obeys, serving("n1")}, seats: "N+ Y+ N+", label: true, proof: true},
+		"two, for namespaces of their own": {objects: []change{on, env("svc_namespace", "t"), holds, obeys, serving("n1", "n2"), func(o *hooktest.Objects) {
+			for _, node := range []string{"n1", "n2", "n3"} {
+				pod := kubeviptest.Agent(kubeviptest.Global, "other", node)
+				pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: "svc_namespace", Value: "u"})
+				o.Pods[kubevip.Name] = append(o.Pods[kubevip.Name], pod)
+			}
+		}}, seats: "Y+ N+ N+", label: true, proof: true},
 		"control plane only":      {objects: []change{on, env("svc_enable", "false"), obeys, serving("n1")}, seats: ""},
 		"its class":               {svc: class("kube-vip.io/kube-vip-class"), objects: []change{on, holds, obeys, serving("n1")}, seats: "Y+ N+ N+", label: true, proof: true},
 		"another class":           {svc: class("x/y"), objects: []change{on, holds, obeys}, seats: ""},

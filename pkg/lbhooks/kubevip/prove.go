@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
@@ -23,11 +24,11 @@ func (h *Hook) Prove(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, erro
 	if h.client == nil {
 		return lbhooks.Proof{}, lbhooks.Unavailable(Name, "there is no API server to ask", nil)
 	}
-	c := h.settings()
+	c := h.settings(t.Service)
 	if why := c.unreadable(); why != "" {
 		return lbhooks.Proof{Evidence: "nothing shows who announces: " + why}, nil
 	}
-	still, err := h.agent(ctx, t.Node.Name)
+	still, err := h.agent(ctx, t)
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
@@ -40,16 +41,17 @@ func (h *Hook) Prove(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, erro
 	return h.elected(ctx, t, c)
 }
 
-func (h *Hook) settings() *config {
-	if c := h.config.Load(); c != nil {
-		return c
+func (h *Hook) settings(svc *corev1.Service) *config {
+	if c, ok := h.configs.Load(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}); ok {
+		return c.(*config) //nolint:errcheck // nothing else is stored
 	}
 	c := defaultConfig()
 	return &c
 }
 
-// agent returns a pod of kube-vip that announces Services from the node; "" when there is none.
-func (h *Hook) agent(ctx context.Context, node string) (string, error) {
+// agent returns a pod of kube-vip on the node that announces the Service; "" when there is none.
+func (h *Hook) agent(ctx context.Context, t lbhooks.Target) (string, error) {
+	node := t.Node.Name
 	list, err := h.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
 		LabelSelector: LabelSelector, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 	})
@@ -59,7 +61,7 @@ func (h *Hook) agent(ctx context.Context, node string) (string, error) {
 	for i := range list.Items {
 		pod := &list.Items[i]
 		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		if c := configOf(pod); c.services && !ended && pod.Spec.NodeName == node {
+		if c := configOf(pod); c.services && c.claims(t.Service) != "" && !ended && pod.Spec.NodeName == node {
 			if pod.DeletionTimestamp != nil {
 				return pod.Namespace + "/" + pod.Name + " is terminating", nil
 			}

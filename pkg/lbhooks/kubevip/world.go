@@ -2,6 +2,7 @@ package kubevip
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,17 +17,22 @@ import (
 
 // world is everything of kube-vip in one set of objects, read once for all Services.
 type world struct {
+	installs []*install                      // none: every node is taken to run a kube-vip as it comes
+	nodes    map[string]*corev1.Node         // by name
+	holder   map[types.NamespacedName]string // by Lease: the node that holds it
+}
+
+// install is the pods of kube-vip that announce Services and are set up alike; a cluster may have several for different
+// Services.
+type install struct {
 	config config
-	agents map[string]*corev1.Pod          // by node: a kube-vip that announces Services; the Ready one of two
-	known  bool                            // such a pod is at hand; else every node is taken to run one
-	nodes  map[string]*corev1.Node         // by name
-	holder map[types.NamespacedName]string // by Lease: the node that holds it
-	stuck  string                          // why no label takes kube-vip off a node; "" when the exclude label does
-	differ bool                            // the pods are set up in different ways
+	agents map[string]*corev1.Pod // by node; the Ready one of two
+	known  bool                   // such a pod is at hand
+	stuck  string                 // why no label takes kube-vip off a node; "" when the exclude label does
 }
 
 func newWorld(objects lbhooks.Objects) *world {
-	w := &world{agents: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, holder: map[types.NamespacedName]string{}}
+	w := &world{nodes: map[string]*corev1.Node{}, holder: map[types.NamespacedName]string{}}
 	nodeOf := map[string]string{} // by what kube-vip may call a node: its name, or its host's
 	for _, n := range objects.Nodes() {
 		w.nodes[n.Name] = n
@@ -52,26 +58,45 @@ func newWorld(objects lbhooks.Objects) *world {
 
 // readAgents notes the pods that announce Services, how they are set up, and whether the label moves them.
 func (w *world) readAgents(objects lbhooks.Objects) {
-	w.config = defaultConfig()
 	for _, pod := range objects.Agents(Name) {
 		c := configOf(pod)
 		if pod.Spec.NodeName == "" || !c.services {
 			continue
 		}
-		if w.known && c != w.config {
-			w.differ = true
+		i := slices.IndexFunc(w.installs, func(in *install) bool { return in.config == c })
+		if i < 0 {
+			i = len(w.installs)
+			w.installs = append(w.installs, &install{config: c, known: true, agents: map[string]*corev1.Pod{}})
 		}
-		w.config, w.known = c, true
-		if old := w.agents[pod.Spec.NodeName]; old == nil || !lbhooks.PodReady(old) {
-			w.agents[pod.Spec.NodeName] = pod
+		in := w.installs[i]
+		if old := in.agents[pod.Spec.NodeName]; old == nil || !lbhooks.PodReady(old) {
+			in.agents[pod.Spec.NodeName] = pod
 		}
 		if why := w.moves(pod, objects); why != "" {
-			w.stuck = why
+			in.stuck = why
 		}
 	}
-	if !w.known {
-		w.stuck = "no DaemonSet of kube-vip is seen, so no label takes it off a node"
+}
+
+// of returns the install that announces a Service and why, and whether a second one does too; nil for none.
+func (w *world) of(svc *corev1.Service) (in *install, reason string, differ bool) {
+	if len(w.installs) == 0 {
+		in = &install{config: defaultConfig(), stuck: "no DaemonSet of kube-vip is seen, so no label takes it off a node"}
+		if reason = w.shows(&in.config, svc); reason == "" {
+			return nil, "", false
+		}
+		return in, reason, false
 	}
+	for _, i := range w.installs {
+		switch why := i.config.claims(svc); {
+		case why == "":
+		case in == nil:
+			in, reason = i, why
+		default:
+			differ = true
+		}
+	}
+	return in, reason, differ
 }
 
 // moves says why the exclude label does not take a kube-vip pod off its node; "" when it does: then its DaemonSet selects
@@ -97,28 +122,31 @@ func (w *world) moves(pod *corev1.Pod, objects lbhooks.Objects) string {
 	return ""
 }
 
-// claims says why the Service is kube-vip's; "" when it is not.
-func (w *world) claims(svc *corev1.Service) string {
+// claims says why a kube-vip that is set up like this announces the Service; "" when it does not.
+func (c *config) claims(svc *corev1.Service) string {
 	class := svc.Spec.LoadBalancerClass
-	if w.known {
-		switch {
-		case class != nil && *class != w.config.class, class == nil && w.config.classOnly:
-			return ""
-		case w.config.namespace != "" && w.config.namespace != svc.Namespace:
-			return ""
-		case class != nil:
-			return fmt.Sprintf("load balancer class %q", *class)
-		}
-		return "kube-vip runs for Services of type LoadBalancer"
+	switch {
+	case class != nil && *class != c.class, class == nil && c.classOnly:
+		return ""
+	case c.namespace != "" && c.namespace != svc.Namespace:
+		return ""
+	case class != nil:
+		return fmt.Sprintf("load balancer class %q", *class)
 	}
+	return "kube-vip runs for Services of type LoadBalancer"
+}
+
+// shows says what shows that a kube-vip whose pods are not at hand announces the Service; "" for nothing.
+func (w *world) shows(c *config, svc *corev1.Service) string {
+	class := svc.Spec.LoadBalancerClass
 	if class != nil {
 		if *class == defaultClass {
 			return fmt.Sprintf("load balancer class %q", *class)
 		}
 		return ""
 	}
-	if _, ok := w.holder[w.config.leaseOf(svc)]; ok {
-		return "there is a Lease " + w.config.leaseOf(svc).String()
+	if _, ok := w.holder[c.leaseOf(svc)]; ok {
+		return "there is a Lease " + c.leaseOf(svc).String()
 	}
 	for key := range svc.Annotations {
 		if strings.HasPrefix(key, annotationPrefix) {
@@ -129,12 +157,12 @@ func (w *world) claims(svc *corev1.Service) string {
 }
 
 // runs says why kube-vip cannot announce from a node; "" when it can.
-func (w *world) runs(node string) string {
-	n := w.nodes[node]
-	switch pod := w.agents[node]; {
+func (m *match) runs(node string) string {
+	n := m.nodes[node]
+	switch pod := m.agents[node]; {
 	case n != nil && lbhooks.Virtual(n):
 		return "a virtual node"
-	case !w.known:
+	case !m.known:
 		return ""
 	case pod == nil:
 		return "no kube-vip on it"

@@ -98,7 +98,7 @@ func (h *Hook) Describe() lbhooks.Description {
 			}),
 		)
 	}
-	for _, labels := range []string{"app=metallb,component=speaker", "app.kubernetes.io/name=metallb,app.kubernetes.io/component=speaker"} {
+	for _, labels := range speakerLabels {
 		d.Needs = append(d.Needs, optional(lbhooks.Need{
 			Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, Labels: labels,
 			Verbs: []string{"get", "list"}, Why: "without it every node is taken to run a speaker",

@@ -150,6 +150,7 @@ func (m *match) fill(r *lbhooks.Rotation, objects lbhooks.Objects) {
 		in, why := m.announcingBGP(e, serving)
 		m.seat(r, e, in, why)
 		evidence = append(evidence, said(why, in))
+		m.seatMute(r, e, m.local(m.w.mute(), serving()))
 	}
 	if m.byL2 {
 		in, why := m.announcingL2(e, serving)
@@ -173,6 +174,17 @@ func (m *match) seat(r *lbhooks.Rotation, e *eligibility, in []string, why strin
 		seat := e.seatOf(node)
 		seat.In, seat.Why = lbhooks.Yes, strings.TrimSuffix(why+"; "+seat.Why, "; ")
 		r.Seats[node] = seat
+	}
+}
+
+// seatMute seats nodes whose BGP sessions may stand although no status names them.
+func (m *match) seatMute(r *lbhooks.Rotation, e *eligibility, nodes []string) {
+	for _, node := range nodes {
+		if _, seated := r.Seats[node]; !seated {
+			seat := e.seatOf(node)
+			seat.In, seat.Why = lbhooks.Yes, m.w.speakers.missing(node)+": what it announced by BGP may stand"
+			r.Seats[node] = seat
+		}
 	}
 }
 

@@ -66,6 +66,9 @@ func (h *Hook) proveBGP(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, e
 	if p, still := h.stillNamed(ctx, l2, "ServiceL2Status", t.Node.Name); still {
 		return p, nil
 	}
+	if speaker := h.mute(ctx, t.Node); speaker != "" {
+		return lbhooks.Proof{Evidence: "no ServiceBGPStatus names " + t.Node.Name + ", but " + speaker}, nil
+	}
 	others := nodesNamed(found)
 	evidence := fmt.Sprintf("no ServiceBGPStatus names %s, %d other nodes announce", t.Node.Name, len(others))
 	return h.askFRR(ctx, t, evidence)

@@ -146,6 +146,38 @@ func TestProveWithoutFRRNodeState(t *testing.T) {
 	}
 }
 
+// A speaker that hangs leaves its BGP sessions standing, whatever the statuses say.
+func TestProveBGPWithoutItsSpeaker(t *testing.T) {
+	for name, test := range map[string]struct {
+		speakerReady, nodeReady corev1.ConditionStatus
+		out                     bool
+		reason                  string
+	}{
+		"both Ready":        {corev1.ConditionTrue, corev1.ConditionTrue, true, "the status is the speaker's word"},
+		"speaker not Ready": {corev1.ConditionFalse, corev1.ConditionTrue, false, "it may hang"},
+		"node not Ready":    {corev1.ConditionFalse, corev1.ConditionFalse, true, "a dead node has no speaker to wait for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			speaker := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "metallb-system", Name: "speaker-x", Labels: map[string]string{"app": "metallb", "component": "speaker"},
+			}}
+			speaker.Spec.NodeName, speaker.Status.Phase = "n1", corev1.PodRunning
+			speaker.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: test.speakerReady}}
+			at := target()
+			at.Node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.nodeReady}}
+			dyn := newDynamic()
+			b := metallbtest.New(metallbtest.Config{Kind: metallbtest.BGP, Dynamic: dyn, Target: at, Other: "n2"})
+			if err := b.Show(t.Context(), hooktest.Out); err != nil {
+				t.Fatal(err)
+			}
+			p, err := metallb.NewBGP(fake.NewClientset(speaker), dyn).Prove(t.Context(), at)
+			if err != nil || p.Out != test.out {
+				t.Errorf("%s: %+v, %v; want out %t", test.reason, p, err, test.out)
+			}
+		})
+	}
+}
+
 // A Service advertised both ways: an L2 status that may not be read is not taken for none.
 func TestProveBothFailsClosed(t *testing.T) {
 	b := newBalancer(t, metallbtest.BGP, false)
@@ -173,10 +205,10 @@ func TestProveTakenOver(t *testing.T) {
 	}
 	relabel(t, dyn, "l2-n1-gw", "n2")
 	hook := b.Hook()
-	for look := 1; look <= 3; look++ {
+	for look := 1; look <= 2; look++ {
 		p, err := hook.Prove(t.Context(), target())
-		if err != nil || p.Out != (look == 3) || p.Out && p.By != "n2" {
-			t.Errorf("look %d: %+v, %v: the third shows that it stays", look, p, err)
+		if err != nil || p.Out != (look == 2) || p.Out && p.By != "n2" {
+			t.Errorf("look %d: %+v, %v: the second shows that it stays", look, p, err)
 		}
 	}
 	client := dyn.Resource(metallb.L2Statuses).Namespace("metallb-system")

@@ -8,7 +8,7 @@ import (
 )
 
 // halfSeen is how often in a row a status has to be seen half taken over, unchanged, to be what it will stay.
-const halfSeen = 3
+const halfSeen = 2
 
 // halfTaken knows the L2 statuses that were seen half taken over: a new label and the old content. A speaker that wins an
 // address takes the loser's object over, label first, content a moment later; where the loser writes at that moment too,

@@ -16,8 +16,8 @@ import (
 const (
 	// HAProxyHealthCheck is HAProxy with a check of healthCheckNodePort.
 	HAProxyHealthCheck = "haproxy-healthcheck"
-	// HAProxyTCP is HAProxy with a TCP check of the nodePort, which any node answers that has an endpoint somewhere to
-	// forward to, as long as its policy is Cluster; with policy Local a node without one drops the check.
+	// HAProxyTCP is HAProxy with a TCP check of the nodePort. It knows nothing of policy Local: it finds out that a node has
+	// no endpoint when connections fail.
 	HAProxyTCP = "haproxy-tcp"
 	// NodePort is HAProxy without any check: it sends to the nodes it was told of until it is told otherwise.
 	NodePort = "nodeport"
@@ -85,7 +85,7 @@ type Traits struct {
 
 // Way is one way to let safedrain take nodes out of a balancer.
 type Way struct {
-	// Name is "hook", "label", "health-check" or "settle".
+	// Name is "hook", "label" or "health-check".
 	Name string
 	// Annotations go onto the Service.
 	Annotations map[string]string

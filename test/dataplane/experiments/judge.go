@@ -23,6 +23,7 @@ func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, er
 		r := &results.Record{
 			Key:    results.Key{Experiment: w.Experiment, Balancer: w.Balancer, Mode: s.lab.ProxyMode, Tool: a.tool, Run: number},
 			Commit: s.tools.Commit, Build: s.tools.Build, Rate: s.round.Rate, Nodes: nodeCount, Exit: a.exit, Pressure: a.pressure,
+			Way: w.means(), Fault: s.round.Fault != nil,
 		}
 		seconds, failures := t.observed(w.name())
 		if err := measure(r, seconds, failures, a.window); err != nil {
@@ -41,6 +42,14 @@ func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, er
 		out[i].Problems = append(slices.Clone(a.problems), problemsOf(w, out[i], s.round)...)
 	}
 	return out, nil
+}
+
+// means is how the node is taken out for the Service.
+func (w *watched) means() string {
+	if w.Hold {
+		return "hold"
+	}
+	return w.way.Name
 }
 
 // timesOf takes one safe drain apart, for one Service.

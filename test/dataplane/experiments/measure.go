@@ -28,9 +28,7 @@ func measure(r *results.Record, seconds []*load.Second, failures []*load.Failure
 		default:
 			addTraffic(r, &s.Traffic)
 		}
-		if middle := s.Start.Add(time.Second / 2); middle.Before(w.begin.Add(time.Duration(length-steadyTime) * time.Second)) {
-			put(&r.Series, r.Series.OK, middle.Sub(w.begin), s.New.OK)
-		}
+		put(&r.Series, r.Series.OK, after+time.Second/2, s.New.OK) // where the middle of the second lies
 	}
 	for _, f := range failures {
 		after := f.At.Sub(w.begin)
@@ -66,10 +64,11 @@ func addTraffic(r *results.Record, t *load.Traffic) {
 	r.Latency.Max = max(r.Latency.Max, t.Latency.Max)
 }
 
-// put adds n to the second of a series in which a moment lies; what lies outside goes to the nearest.
+// put adds n to the second of a series in which a moment lies, if it has that second.
 func put(s *results.Series, values []int, after time.Duration, n int) {
-	i := int(math.Floor(after.Seconds())) - s.From
-	values[min(max(i, 0), len(values)-1)] += n
+	if i := int(math.Floor(after.Seconds())) - s.From; i >= 0 && i < len(values) {
+		values[i] += n
+	}
 }
 
 // inSeconds is a time with the precision of a record.

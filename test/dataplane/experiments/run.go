@@ -57,7 +57,7 @@ func (s *scene) run(ctx context.Context, tool string, number int) ([]*results.Re
 	if err := s.reset(ctx); err != nil {
 		return nil, fmt.Errorf("before a run of %s: %w", s.round.Name, err)
 	}
-	t, err := startTraffic(ctx, map[origin][]load.Target{s.client: s.targets()})
+	t, err := startTraffic(ctx, map[*dataplane.Host][]load.Target{s.client: s.targets()})
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,9 @@
 package experiments
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -210,90 +208,6 @@ func (s *scene) remove(ctx context.Context) error {
 			return true, "", nil
 		}
 		return false, "still there", err
-	})
-}
-
-// spread waits until each app has one Ready pod on every node and nothing else. Surplus pods are deleted, the youngest
-// first, so that their replacements go where one is missing; at once if hurry.
-func (s *scene) spread(ctx context.Context, apps []string, hurry bool) error {
-	what := "a pod of each app on every node"
-	asked := map[types.UID]bool{}
-	return controlplane.Poll(ctx, restoreTime, what, func(ctx context.Context) (bool, string, error) {
-		list, err := s.lab.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, "", err
-		}
-		state := ""
-		for _, app := range apps {
-			surplus, open := surplusOf(list.Items, app, s.round.DaemonSet)
-			if open != "" {
-				state = app + ": " + open
-			}
-			if surplus == nil || asked[surplus.UID] {
-				continue
-			}
-			asked[surplus.UID] = true
-			if err := s.deletePod(ctx, surplus, hurry); err != nil {
-				return false, "", err
-			}
-		}
-		return state == "", state, nil
-	})
-}
-
-func (s *scene) deletePod(ctx context.Context, pod *corev1.Pod, hurry bool) error {
-	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
-	if hurry {
-		second := int64(1)
-		options.GracePeriodSeconds = &second
-	}
-	err := s.lab.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
-}
-
-// surplusOf finds a pod of an app that stands where another does while a node has none, and says what is still to come;
-// nothing when each node has one.
-func surplusOf(pods []corev1.Pod, app string, daemonSet bool) (*corev1.Pod, string) {
-	byNode := map[string][]*corev1.Pod{}
-	ready, terminating := 0, 0
-	for i := range pods {
-		p := &pods[i]
-		switch {
-		case p.Labels[dataplane.AppLabel] != app:
-		case p.DeletionTimestamp != nil:
-			terminating++
-		case !podReady(p):
-		default:
-			ready++
-			byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
-		}
-	}
-	if terminating > 0 || ready < nodeCount {
-		return nil, fmt.Sprintf("%d Ready, %d terminating", ready, terminating)
-	}
-	if len(byNode) == nodeCount && ready == nodeCount {
-		return nil, ""
-	}
-	var fullest []*corev1.Pod
-	for _, name := range slices.Sorted(maps.Keys(byNode)) {
-		if len(byNode[name]) > len(fullest) {
-			fullest = byNode[name]
-		}
-	}
-	if daemonSet {
-		return nil, fmt.Sprintf("%d Ready on %d nodes", ready, len(byNode))
-	}
-	return slices.MaxFunc(fullest, func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	}), fmt.Sprintf("on %d nodes", len(byNode))
-}
-
-func podReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 

@@ -112,7 +112,7 @@ func Rounds() []Round {
 			),
 		},
 		{
-			Name: "hold-and-shared", Act: DrainOne, Rate: fewRate, Kept: 12, Watch: 10 * time.Second,
+			Name: "hold-and-shared", Act: DrainOne, Rate: fewRate, Kept: 13, Watch: 10 * time.Second,
 			Subjects: slices.Concat(
 				behind(check, Subject{Experiment: hold, Way: "health-check", Hold: true}),
 				[]Subject{

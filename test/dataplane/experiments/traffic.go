@@ -28,9 +28,6 @@ const (
 // errDiscard is the end of a run that measured nothing and has to be made again.
 var errDiscard = errors.New("run discarded")
 
-// origin is where load comes from: a host outside the cluster, or the machine itself.
-type origin = *dataplane.Host
-
 // traffic is load that is on its way. Its lines are collected as they come.
 type traffic struct {
 	cancel context.CancelFunc
@@ -45,7 +42,7 @@ type traffic struct {
 }
 
 // startTraffic sends load to targets from the hosts that they are grouped by.
-func startTraffic(ctx context.Context, byHost map[origin][]load.Target) (*traffic, error) {
+func startTraffic(ctx context.Context, byHost map[*dataplane.Host][]load.Target) (*traffic, error) {
 	program, err := controlplane.LocalProgram(ctx, "dataplane")
 	if err != nil {
 		return nil, err
@@ -67,7 +64,7 @@ func startTraffic(ctx context.Context, byHost map[origin][]load.Target) (*traffi
 	return t, nil
 }
 
-func (t *traffic) startOn(ctx context.Context, host origin, program string, args []string) error {
+func (t *traffic) startOn(ctx context.Context, host *dataplane.Host, program string, args []string) error {
 	cmd := host.Command(ctx, program, append([]string{"load"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it waits for its requests and sums up
 	cmd.WaitDelay = 10 * time.Second

@@ -245,8 +245,7 @@ func (p *place) behindFirewall(t *testing.T) {
 	}
 }
 
-// stoppedProxy stops the proxy of a node, then gives the node an endpoint that its rules never hear of, and takes away the
-// one of another node whose proxy has stopped.
+// stoppedProxy stops the proxy of a node, then gives the node an endpoint that its rules never hear of.
 func (p *place) stoppedProxy(t *testing.T) {
 	svc := p.app(t, "edge", []int{1})
 	p.eventually(t, p.client, nodePort(p.Nodes[2].Addr, svc), "silent")

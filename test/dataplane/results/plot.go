@@ -25,19 +25,19 @@ type panel struct {
 	title string
 	means map[string][]float64 // by tool, from timeFrom on
 	runs  map[string]int
-	top   float64 // of the value axis
 }
 
 // Plot is an SVG of failed requests per second over time, kubectl drain against safedrain, a panel for each balancer. It
 // has no background, and colours for a light and for a dark page.
 func Plot(records []*Record, titles Titles) string {
 	var panels []panel
+	top := 0.0 // of all value axes, so that panels compare
 	for _, b := range titles.Balancers {
 		p := panel{title: b.Name, means: map[string][]float64{}, runs: map[string]int{}}
 		for _, tool := range []string{Kubectl, Safedrain} {
 			p.means[tool], p.runs[tool] = mean(records, Key{Experiment: titles.Plotted, Balancer: b.Name, Tool: tool})
 			for _, v := range p.means[tool] {
-				p.top = max(p.top, v)
+				top = max(top, v)
 			}
 		}
 		if p.runs[Kubectl]+p.runs[Safedrain] > 0 {
@@ -52,7 +52,7 @@ func Plot(records []*Record, titles Titles) string {
 	fmt.Fprintf(&b, `<title id="title">Failed requests per second during a drain: kubectl drain and safedrain</title>`+"\n")
 	legend(&b)
 	for i := range panels {
-		panels[i].draw(&b, float64(plotTop+i*(panelHeight+panelGap)))
+		panels[i].draw(&b, float64(plotTop+i*(panelHeight+panelGap)), niceCeiling(top))
 	}
 	fmt.Fprintf(&b, `<text x="%d" y="%d" class="note">seconds since the drain began; mean of all runs in both proxy modes</text>`+"\n", plotLeft, height-12)
 	b.WriteString("</svg>\n")
@@ -90,16 +90,16 @@ func legend(b *strings.Builder) {
 }
 
 // mean averages the failures of each second over the runs of a tool, whichever mode and number they have. A run that has
-// ended counts as it was in its last second.
+// ended counts as it was at its end; its very last second may be less than one, and is left out.
 func mean(records []*Record, of Key) (means []float64, runs int) {
 	means = make([]float64, timeTo-timeFrom)
 	for _, r := range records {
-		if r.Experiment != of.Experiment || r.Balancer != of.Balancer || r.Tool != of.Tool || len(r.Series.Failed) == 0 {
+		if r.Experiment != of.Experiment || r.Balancer != of.Balancer || r.Tool != of.Tool || len(r.Series.Failed) < 2 {
 			continue
 		}
 		runs++
 		for i := range means {
-			at := min(i+timeFrom-r.Series.From, len(r.Series.Failed)-1)
+			at := min(i+timeFrom-r.Series.From, len(r.Series.Failed)-2)
 			if at >= 0 {
 				means[i] += float64(r.Series.Failed[at])
 			}
@@ -112,9 +112,8 @@ func mean(records []*Record, of Key) (means []float64, runs int) {
 }
 
 // draw puts a panel at a height.
-func (p *panel) draw(b *strings.Builder, top float64) {
+func (p *panel) draw(b *strings.Builder, top, ceiling float64) {
 	base := top + panelHeight
-	ceiling := niceCeiling(p.top)
 	fmt.Fprintf(b, `<text x="12" y="%.0f">%s</text>`+"\n", top+16, html.EscapeString(p.title))
 	fmt.Fprintf(b, `<text x="12" y="%.0f" class="note">%d + %d runs</text>`+"\n", top+34, p.runs[Kubectl], p.runs[Safedrain])
 	fmt.Fprintf(b, `<text x="%d" y="%.0f" class="value">%s</text><text x="%d" y="%.0f" class="value">0</text>`+"\n",
@@ -146,13 +145,13 @@ func xOf(second float64) float64 {
 	return plotLeft + (second-timeFrom)*(plotWidth-plotLeft-plotRight)/(timeTo-timeFrom)
 }
 
-// niceCeiling is the end of an axis: 1, 2 or 5 times a power of ten.
+// niceCeiling is the end of an axis: 1, 2, 2.5 or 5 times a power of ten.
 func niceCeiling(v float64) float64 {
 	if v <= 0 {
 		return 1
 	}
 	power := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, m := range []float64{1, 2, 5, 10} {
+	for _, m := range []float64{1, 2, 2.5, 5, 10} {
 		if v <= m*power {
 			return m * power
 		}

@@ -42,6 +42,10 @@ type Record struct {
 	Started time.Time `json:"started"`
 	// Rate is how many new connections a second the Service got.
 	Rate float64 `json:"rate"`
+	// Way is how safedrain took the node out: "hook", "label", "health-check", or "hold".
+	Way string `json:"way,omitempty"`
+	// Fault says that something went wrong on purpose.
+	Fault bool `json:"fault,omitempty"`
 	// Nodes is between how many nodes its pods were spread.
 	Nodes int `json:"nodes"`
 	// Exit is the exit code of the tool, the worst where it ran several times.

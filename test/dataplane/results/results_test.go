@@ -74,7 +74,7 @@ func TestTables(t *testing.T) {
 	fault := record("fault", "haproxy", Safedrain, 1, 0)
 	fault.Exit, fault.Problems = 5, []string{"x"}
 	timed := record("drain", "l2", Safedrain, 1, 0)
-	timed.Times = &Times{Removed: 0.25, Switched: 0.5, Proven: 0.125, Settle: 2, Total: 3, Bound: 4}
+	timed.Way, timed.Times = "label", &Times{Removed: 0.25, Switched: 0.5, Proven: 0.125, Settle: 2, Total: 3, Bound: 4}
 	s := store(t, record("drain", "l2", Kubectl, 1, 20), record("drain", "l2", Kubectl, 2, 5), timed, fault)
 	if err := Write(s, titles); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestTables(t *testing.T) {
 	for _, want := range []string{
 		"| l2 | nftables | 2 + 1 | 5–20 | 0.5–2 s | timeout 100% | 0 | 0–2 | **0** | 100 | 0 | 0 |",
 		"| haproxy | nftables | 1 | 5 | 0 | 100 | 0 | 0 | 0 of 1 |",
-		"| l2 | 1 | 0.25–0.25 | 0.50–0.50 | 0.12–0.12 | 0.38 | 2.00–2.00 |",
+		"| l2, label | 1 | 0.25–0.25 | 0.50–0.50 | 0.12–0.12 | 0.38 | 2.00–2.00 |",
 		"4 records are of commit abc (safedrain 1).",
 	} {
 		if !strings.Contains(string(b), want) {

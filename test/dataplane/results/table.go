@@ -102,19 +102,20 @@ func alone(of []*group) string {
 	return b.String()
 }
 
-// timing is the table of how long balancers take, over all safe drains of one node.
+// timing is the table of how long balancers take, over all safe drains of one node without a fault.
 func timing(all []*group) string {
 	byBalancer := map[string][]*Record{}
 	var order []string
 	for _, g := range all {
 		for _, r := range g.runs[Safedrain] {
-			if r.Times == nil {
+			if r.Times == nil || r.Fault || r.Exit != 0 {
 				continue
 			}
-			if byBalancer[g.balancer] == nil {
-				order = append(order, g.balancer)
+			name := g.balancer + ", " + r.Way
+			if byBalancer[name] == nil {
+				order = append(order, name)
 			}
-			byBalancer[g.balancer] = append(byBalancer[g.balancer], r)
+			byBalancer[name] = append(byBalancer[name], r)
 		}
 	}
 	if len(order) == 0 {
@@ -128,7 +129,12 @@ func timing(all []*group) string {
 			s := spanOf(rs, func(r *Record) float64 { return value(r.Times) })
 			return fmt.Sprintf("%.2f–%.2f", s.low, s.high)
 		}
-		early := spanOf(rs, func(r *Record) float64 { return max(0, r.Times.Switched-r.Times.Proven) })
+		early := spanOf(rs, func(r *Record) float64 {
+			if r.Times.Proven == 0 {
+				return 0
+			}
+			return max(0, r.Times.Switched-r.Times.Proven)
+		})
 		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %.2f | %s | %s | %s | %s |\n", name, len(rs),
 			col(func(t *Times) float64 { return t.Removed }), col(func(t *Times) float64 { return t.Switched }),
 			col(func(t *Times) float64 { return t.Proven }), early.high, col(func(t *Times) float64 { return t.Settle }),
@@ -142,10 +148,10 @@ const timingHead = `
 ## How long a balancer takes
 
 Of every safe drain of one node, in seconds from the moment the balancer is told. *Removed*: until the balancer itself says that it does not send to
-the node any more. *Switched*: until its data plane does not. *Proven*: until safedrain has its proof. Where a proof comes before the switch, the
-settle time has to cover the difference.
+the node any more. *Switched*: until its data plane does not. *Proven*: until safedrain has its proof, where there is one. Where a proof comes before the
+switch, the settle time has to cover the difference.
 
-| balancer | drains | removed | switched | proven | proof before the switch by at most | settled | pods ended | whole drain | may be at most |
+| balancer, way | drains | removed | switched | proven | proof before the switch by at most | settled | pods ended | whole drain | may be at most |
 |---|---|---|---|---|---|---|---|---|---|
 `
 

@@ -1,0 +1,58 @@
+package metallb
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks"
+)
+
+// A speaker that hangs obeys no label, and its BGP sessions stand until its peers give them up: a router goes on sending
+// to its node, whatever status objects say. It shows by a speaker that is not Ready on a node that is. (By L2 a hanging
+// speaker answers nobody, and the others take over.)
+
+// speakerLabels select the speakers of the usual installations.
+var speakerLabels = []string{"app=metallb,component=speaker", "app.kubernetes.io/name=metallb,app.kubernetes.io/component=speaker"}
+
+// mute lists the nodes with a speaker that is not Ready although the node is, sorted.
+func (w *world) mute() []string {
+	var out []string
+	for _, n := range w.nodes {
+		if pod := w.speakers.byNode[n.Name]; pod != nil && !lbhooks.PodReady(pod) && nodeReady(n) {
+			out = append(out, n.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// mute says which speaker of a Ready node is not Ready now; "" when none is, or nobody can tell.
+func (h *Hook) mute(ctx context.Context, node *corev1.Node) string {
+	if h.client == nil || !nodeReady(node) {
+		return ""
+	}
+	for _, labels := range speakerLabels {
+		pods, err := h.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+			LabelSelector: labels, FieldSelector: "spec.nodeName=" + node.Name,
+		})
+		if err != nil {
+			continue // it may be forbidden: the status stands alone then
+		}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			if pod.Spec.NodeName == node.Name && !lbhooks.PodReady(pod) {
+				return "its speaker " + pod.Namespace + "/" + pod.Name + " is not Ready" + waitingFor(pod) + ": its BGP sessions may stand"
+			}
+		}
+	}
+	return ""
+}
+
+func nodeReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
