@@ -25,7 +25,7 @@ func record(experiment, balancer, tool string, run, lost int) *Record {
 		Key:    Key{experiment, balancer, "nftables", tool, run},
 		Commit: "abc", Build: "1", New: load.Counts{Scheduled: 100, OK: 100 - lost, Timeout: lost},
 		First: 1, Last: 1 + float64(lost)/10, Broken: lost / 10,
-		Series: Series{From: -2, OK: []int{50, 50, 50, 50 - lost, 50}, Failed: []int{0, 0, 0, lost, 0}},
+		Series: Series{From: -2, OK: []int{50, 50, 50, 50 - lost, 50, 50}, Failed: []int{0, 0, 0, lost, 0, 0}},
 	}
 }
 
