@@ -59,6 +59,7 @@ cluster-down: ## end what `make cluster` started
 	cd test && go run ./cmd/cluster down
 
 dataplane: controlplane ## measure drains on the data plane, a short form of a few minutes; needs root, see dataplane-packages
+	cd test && DATAPLANE=short go test -count=1 -p 1 -timeout 20m $$(go list ./dataplane/... | grep -v /experiments)
 	cd test && DATAPLANE=short go test -count=1 -v -timeout 15m ./dataplane/experiments
 
 dataplane-full: controlplane ## measure everything, five times in both modes of kube-proxy, into docs/results; goes on where it was stopped
@@ -71,6 +72,7 @@ dataplane-down: ## end what `make dataplane-up` started
 	cd test && go run ./cmd/dataplane down $(DATAPLANE_NAME:%=-name %)
 
 dataplane-packages: ## install what the data plane and its balancers need, on Debian as root; none of it starts by itself
+	@dpkg -s $(DATAPLANE_PACKAGES) >/dev/null 2>&1 || apt-get update
 	RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(DATAPLANE_PACKAGES)
 
 bench: build controlplane ## run the benchmarks on the real control plane

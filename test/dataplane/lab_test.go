@@ -30,7 +30,7 @@ type place struct {
 // up starts a lab that ends with the test, or skips the test where there can be none.
 func up(t *testing.T, o dataplane.Options) *place {
 	t.Helper()
-	if err := dataplane.Requirements(); err != nil {
+	if err := dataplane.ForTests(); err != nil {
 		t.Skip(err)
 	}
 	started := time.Now()

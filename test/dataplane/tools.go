@@ -18,6 +18,18 @@ var tools = map[string]string{
 // errNotRoot is returned by everything that needs root. Tests skip on it.
 var errNotRoot = errors.New("the data plane lab makes network namespaces and needs root: run it as root")
 
+// EnvForm asks for the tests that need a lab, and for the experiments: "short" or "full". They take minutes and root, so
+// nothing else runs them.
+const EnvForm = "DATAPLANE"
+
+// ForTests says why tests do not start a lab here, or returns nil.
+func ForTests() error {
+	if os.Getenv(EnvForm) == "" {
+		return errors.New("tests on the data plane take minutes and root: `make dataplane` runs them")
+	}
+	return Requirements()
+}
+
 // Requirements says what is missing on this machine for a lab, or returns nil.
 func Requirements() error {
 	if runtime.GOOS != "linux" {

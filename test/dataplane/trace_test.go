@@ -116,7 +116,7 @@ func bridge(lab *dataplane.Lab) string { return fmt.Sprintf("sdlab%d", lab.Gatew
 
 // TestSideBySide shows that two labs do not meet, and that nothing is left of them when they are down.
 func TestSideBySide(t *testing.T) {
-	if err := dataplane.Requirements(); err != nil {
+	if err := dataplane.ForTests(); err != nil {
 		t.Skip(err)
 	}
 	_, err := os.Stat("/run/safedrain-dataplane")
@@ -164,7 +164,7 @@ func TestSideBySide(t *testing.T) {
 // TestKilled shows that a lab's processes die with the process that started it, however that ends, and that Sweep removes
 // the rest.
 func TestKilled(t *testing.T) {
-	if err := dataplane.Requirements(); err != nil {
+	if err := dataplane.ForTests(); err != nil {
 		t.Skip(err)
 	}
 	name := fmt.Sprintf("kill%d", os.Getpid()%10000)

@@ -23,7 +23,10 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // run is TestMain with defers.
 func run(m *testing.M) (code int) {
-	if reason = Requirements(Names...); reason != nil {
+	if reason = dataplane.ForTests(); reason == nil {
+		reason = Requirements(Names...)
+	}
+	if reason != nil {
 		return m.Run()
 	}
 	ctx := context.Background()

@@ -29,7 +29,7 @@ var binary string
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
-	if dataplane.Requirements() != nil {
+	if dataplane.ForTests() != nil {
 		return m.Run() // every test skips
 	}
 	dir, err := os.MkdirTemp("", "safedrain-probe-")
@@ -66,7 +66,7 @@ type place struct {
 
 func up(t *testing.T, mode string) *place {
 	t.Helper()
-	if err := dataplane.Requirements(); err != nil {
+	if err := dataplane.ForTests(); err != nil {
 		t.Skip(err)
 	}
 	lab, err := dataplane.Up(t.Context(), dataplane.Options{Nodes: 4, ProxyMode: mode, IPv6: true})
