@@ -397,7 +397,9 @@ func TestExecUncordonLosesTheClaim(t *testing.T) {
 		unready := p.DeepCopy()
 		unready.Status.Conditions[0].Status = corev1.ConditionFalse
 		w.api.addPod(unready)
+		drained := make(chan struct{})
 		time.AfterFunc(9*time.Second, func() {
+			defer close(drained)
 			opts := options("n1")
 			opts.TakeOver = true
 			if res := w.configured("r3").Drain(t.Context(), opts); res.Outcome != Done {
@@ -406,6 +408,7 @@ func TestExecUncordonLosesTheClaim(t *testing.T) {
 			w.api.addPod(p)
 		})
 		_, res := w.configured("r2").Uncordon(t.Context(), restoreN1)
+		<-drained
 		if res.Outcome == Done {
 			t.Error("done, although another run has the node")
 		}
