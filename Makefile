@@ -46,7 +46,7 @@ test-race: ## run the tests that need no cluster under the race detector (needs 
 	CGO_ENABLED=1 go test -race -short ./...
 
 test: test-fast controlplane ## run every test; the real control plane they need is built on first use
-	cd test && go test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+	cd test && go test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e ./... # the longest first
 
 controlplane: ## build the control plane for tests into the cache, if it is not there
 	@echo "control plane: built on first use, about 15 minutes on two cores; then cached (SAFEDRAIN_TEST_BIN names ready binaries)"
