@@ -173,17 +173,23 @@ func (f *DrainFlags) check() error {
 		}
 	}
 	for _, p := range f.Hold {
-		if p != "all" && strings.Count(p, "/") != 1 {
+		if p != "all" && !namespaced(p) {
 			return usagef("--hold=%s: want namespace/name, or all", p)
 		}
 	}
 	for _, p := range f.WaitBudget {
-		if p != "all" && strings.Count(p, "/") != 1 {
+		if p != "all" && !namespaced(p) {
 			return usagef("--wait-budget=%s: want namespace/name, or all", p)
 		}
 	}
 	_, err := f.chosen()
 	return err
+}
+
+// namespaced reports whether text is a namespace and a name, and no pattern of them.
+func namespaced(text string) bool {
+	namespace, name, _ := strings.Cut(text, "/")
+	return namespace != "" && name != "" && !strings.ContainsAny(name, "/*?[") && !strings.ContainsAny(namespace, "*?[")
 }
 
 // pageSize is --chunk-size as a snapshot's scope has it.

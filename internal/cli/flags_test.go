@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -82,6 +83,48 @@ func TestOptions(t *testing.T) {
 			test.want(&want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFlagsThatMeanNothing: a value that could name nothing is a mistake in what was typed.
+func TestFlagsThatMeanNothing(t *testing.T) {
+	for _, flag := range []string{
+		"--hold=nonsense", "--hold=/x", "--hold=x/", "--hold=/", "--hold=a/b/c", "--hold=shop/*",
+		"--wait-budget=/x", "--wait-budget=x/", "--wait-budget=pay/*",
+		"--accept-unproven=web", "--force-unsafe=web", "--settle=-1s", "--chunk-size=-1",
+	} {
+		t.Run(flag, func(t *testing.T) {
+			f, fs := defaultDrainFlags(), pflag.NewFlagSet("drain", pflag.ContinueOnError)
+			f.bind(fs)
+			if err := fs.Parse([]string{flag}); err != nil {
+				t.Fatal(err)
+			}
+			var usage *usageError
+			if _, _, err := f.options(fs); !errors.As(err, &usage) {
+				t.Errorf("error %v, want a usage error", err)
+			}
+		})
+	}
+}
+
+// TestHoldApartFromItsValue: --hold takes its value with an equals sign, and the error says so.
+func TestHoldApartFromItsValue(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"apart":          {[]string{"n1", "--hold", "shop/web"}, `expected resource of type node, got "shop/web"; a Service to hold is written with an equals sign: --hold=shop/web`},
+		"without --hold": {[]string{"n1", "shop/web"}, `expected resource of type node, got "shop/web"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := newApp(Process{Args: []string{"safedrain"}}).root()
+			if err := root.ParseFlags(test.args); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := chooseNodes(root, root.Flags().Args(), "", false); err == nil || err.Error() != test.want {
+				t.Errorf("error %v, want %s", err, test.want)
 			}
 		})
 	}

@@ -74,9 +74,27 @@ func TestHooksText(t *testing.T) {
 			InRotation: []string{"a", "b", "c", "d"}, Missing: []missing{{What: "not allowed to list frrnodestates.frrk8s.metallb.io", Why: "the proof is weaker", Forbidden: true}},
 		},
 		{Namespace: "mq", Name: "broker", Hook: "none", Local: true, Rotation: guard.Unknown, NodePorts: []int32{30672}, Missing: []missing{{What: "a hook, or safedrain.dev/nodes"}}},
-		{Namespace: "shop", Name: "web", Hook: "cloud-provider", Local: true, Rotation: guard.Yes, InRotation: []string{"node-1", "node-2", "node-3"}},
+		{
+			Namespace: "shop", Name: "web", Hook: "cloud-provider", Local: true, Removal: guard.RemovalLabel, Rotation: guard.Yes, InRotation: []string{"node-1", "node-2", "node-3"},
+			Missing: []missing{{What: "proof of a removal", Why: "safedrain.dev/settle on the Service accepts a time in its place"}},
+		},
+		{
+			Namespace: "shop", Name: "api", Hook: "aws", Local: true, Removal: guard.RemovalLabel, Rotation: guard.Yes, InRotation: []string{"node-1"}, Broken: "x",
+			Missing: []missing{{What: "not allowed elasticloadbalancing:DescribeTargetHealth on *", Why: "the policy is in docs/iam/aws.json"}},
+		},
+		{
+			Namespace: "two", Name: "lb", Hook: "calico", Conflict: []string{"calico", "metallb-l2"}, Local: true, Rotation: guard.Unknown,
+			Reason:  "calico: 192.0.2.10 is in serviceLoadBalancerIPs 192.0.2.0/24; metallb-l2: ServiceL2Status names the Service",
+			Missing: []missing{{What: "HookConflict: safedrain.dev/hook chooses"}},
+		},
+		{Namespace: "vip", Name: "lb", Hook: "kube-vip", Local: true, Removal: guard.RemovalNone, Rotation: guard.Yes, InRotation: []string{"node-1"}, OthersUnknown: true, Missing: []missing{{What: "proof of a removal", Why: "no DaemonSet of kube-vip is seen"}}},
+		{Namespace: "pods", Name: "lb", Hook: "aws", Local: true, Removal: guard.RemovalNone, Rotation: guard.No, PodTargets: true},
 		{Namespace: "old", Name: "port", Hook: "none", Local: true, Nobody: true},
 	}}
 	golden(t, "hooks", hooksText(v)+"---\n"+fixText(v))
+	v.rows[1].Seats = []hookSeat{
+		{"node-1", guard.No, true, "no endpoint"}, {"node-2", guard.No, true, "no endpoint"}, {"node-3", guard.Yes, true, "ServiceBGPStatus names it"}, {"node-4", guard.No, false, "excluded"},
+	}
 	golden(t, "hooks_detail", hookDetail(&hooksView{typed: v.typed, rows: v.rows[1:2]}))
+	golden(t, "hooks_node", hooksText(&hooksView{typed: v.typed, rows: v.rows[1:2], node: "node-1", wide: true}))
 }

@@ -53,7 +53,7 @@ func nodeNames(cmd *cobra.Command, args []string) ([]string, error) {
 		kind, name, slash := strings.Cut(arg, "/")
 		switch {
 		case slash && !isNodeType(kind):
-			return nil, usagef("expected resource of type node, got %q", arg)
+			return nil, usagef("expected resource of type node, got %q%s", arg, meantHold(cmd, arg))
 		case slash && name == "" || arg == "":
 			return nil, usagef("%q names no node", arg)
 		case slash:
@@ -65,6 +65,14 @@ func nodeNames(cmd *cobra.Command, args []string) ([]string, error) {
 		}
 	}
 	return sorted(names), nil
+}
+
+// meantHold is the hint for a Service that stands apart from --hold: bare, the flag takes no value.
+func meantHold(cmd *cobra.Command, arg string) string {
+	if f := cmd.Flags().Lookup("hold"); f == nil || !f.Changed || !namespaced(arg) {
+		return ""
+	}
+	return fmt.Sprintf("; a Service to hold is written with an equals sign: --hold=%s", arg)
 }
 
 func isNodeType(s string) bool { return s == "node" || s == "nodes" || s == "no" }

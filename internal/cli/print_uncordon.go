@@ -34,6 +34,9 @@ func uncordonResult(v *uncordonView) string {
 }
 
 func allBack(n *drain.Restored) bool {
+	if len(n.StaysOut) > 0 {
+		return false
+	}
 	for _, s := range n.Services {
 		if !s.Back {
 			return false

@@ -135,7 +135,7 @@ func rules(rows []permission) []rbacv1.PolicyRule {
 		t := target{p.group, p.resource}
 		verbs[t] = sorted(append(verbs[t], p.verbs...))
 	}
-	var out []rbacv1.PolicyRule
+	out := []rbacv1.PolicyRule{} // a hook may need nothing: "rules: []", never null
 	targets := slices.SortedFunc(keys(verbs), func(a, b target) int {
 		return cmp.Or(cmp.Compare(a.group, b.group), slices.Compare(verbs[a], verbs[b]), cmp.Compare(a.resource, b.resource))
 	})

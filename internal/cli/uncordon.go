@@ -136,6 +136,7 @@ type restoredNode struct {
 	Name     string            `json:"name"`
 	Services []restoredService `json:"services"`
 	Warnings []string          `json:"warnings"`
+	StaysOut []string          `json:"staysOut,omitempty"` // what could not be put back, and why
 }
 
 type restoredService struct {
@@ -148,7 +149,7 @@ type restoredService struct {
 func newRestoreReport(restored []drain.Restored) *restoreReport {
 	report := &restoreReport{APIVersion: guard.APIVersion, Kind: kindRestoreReport, Nodes: []restoredNode{}}
 	for _, n := range restored {
-		row := restoredNode{Name: n.Node, Services: []restoredService{}, Warnings: append([]string{}, n.Warnings...)}
+		row := restoredNode{Name: n.Node, Services: []restoredService{}, Warnings: append([]string{}, n.Warnings...), StaysOut: n.StaysOut}
 		for _, s := range n.Services {
 			row.Services = append(row.Services, restoredService(s))
 		}

@@ -27,6 +27,7 @@ type Clients struct {
 	// What an earlier load saw, so that the next one need not ask: see remembered.go.
 	daemonSets map[guard.Key]*appsv1.DaemonSet
 	noAgents   map[string]bool
+	allowed    map[string]bool // "namespace: permission"
 }
 
 // servedKinds maps the kinds that a cluster serves to the resource to list.

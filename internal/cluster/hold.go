@@ -91,7 +91,7 @@ func (s *Snapshot) toHold(scope Scope) map[string]map[string]bool {
 			}
 			for _, p := range s.podsOn[node] {
 				owner := metav1.GetControllerOf(p)
-				if p.Namespace == svc.Namespace && owner != nil && owner.Kind == "ReplicaSet" && matches(svc, p) {
+				if p.Namespace == svc.Namespace && owner != nil && owner.Kind == "ReplicaSet" && guard.Selects(svc.Spec.Selector, guard.LabelsBefore(p)) {
 					owners[owner.Name] = true
 				}
 			}
@@ -107,19 +107,8 @@ func (s *Snapshot) mayHold(svc *corev1.Service, node string, flags []string) boo
 	}
 	return slices.ContainsFunc(s.podsOn[node], func(p *corev1.Pod) bool {
 		_, held := guard.HeldOf(p)
-		return held && p.Namespace == svc.Namespace && matches(svc, p)
+		return held && p.Namespace == svc.Namespace && guard.Selects(svc.Spec.Selector, guard.LabelsBefore(p))
 	})
-}
-
-// matches reports whether a Service selects a pod, or did before the pod was held.
-func matches(svc *corev1.Service, p *corev1.Pod) bool {
-	have := guard.LabelsBefore(p)
-	for k, v := range svc.Spec.Selector {
-		if value, ok := have[k]; !ok || value != v {
-			return false
-		}
-	}
-	return len(svc.Spec.Selector) > 0
 }
 
 // headless lists the Services of a namespace that select pods and that kube-proxy does not serve, sorted.
@@ -134,24 +123,25 @@ func (s *Snapshot) headless(namespace string) []*corev1.Service {
 	return out
 }
 
+// policies lists the NetworkPolicies of the cluster; denied says that the user may not.
 func (l *loader) policies(ctx context.Context) (kept []*networkingv1.NetworkPolicy, denied bool, err error) {
-	opts := metav1.ListOptions{Limit: max(0, cmp.Or(l.scope.PageSize, pageSize))}
-	for {
-		page, err := l.clients.Kubernetes.NetworkingV1().NetworkPolicies("").List(ctx, opts)
-		switch {
-		case apierrors.IsForbidden(err):
-			return nil, true, nil
-		case err != nil:
-			return nil, false, err
+	in := interner{}
+	err = l.pages(ctx, listPolicies, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := l.clients.Kubernetes.NetworkingV1().NetworkPolicies("").List(ctx, o)
+		if apierrors.IsForbidden(err) {
+			denied = true
+			return "", nil
+		}
+		if err != nil {
+			return "", err
 		}
 		for i := range page.Items {
-			kept = append(kept, &page.Items[i])
+			kept = append(kept, trimPolicy(&page.Items[i], in))
 		}
-		if opts.Continue = page.Continue; opts.Continue == "" {
-			sortPolicies(kept)
-			return kept, false, nil
-		}
-	}
+		return page.Continue, nil
+	}, func() { kept = nil })
+	sortPolicies(kept)
+	return kept, denied, err
 }
 
 func sortPolicies(of []*networkingv1.NetworkPolicy) {
@@ -180,10 +170,17 @@ func (l *loader) owners(ctx context.Context, f *guard.HoldFacts, namespace strin
 // may asks whether the user has a permission in a namespace. Where nobody says, the user is taken to have it: what is not
 // allowed after all fails before anything is changed.
 func (l *loader) may(ctx context.Context, namespace string, v Verb) bool {
+	asked := namespace + ": " + v.String()
+	if l.clients.isAllowed(asked) {
+		return true
+	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: v.Verb, Group: v.Group, Resource: v.Resource},
 	}}
 	answer, err := l.clients.Kubernetes.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err == nil && answer.Status.Allowed {
+		l.clients.rememberAllowed(asked)
+	}
 	return err != nil || answer.Status.Allowed
 }
 

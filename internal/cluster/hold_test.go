@@ -116,3 +116,52 @@ func TestLoadHolds(t *testing.T) {
 		})
 	}
 }
+
+// TestLoadHoldsExpired: a list of NetworkPolicies that expires on the server while it is paged is begun once more.
+func TestLoadHoldsExpired(t *testing.T) {
+	c := holdCluster(true, map[string]string{"app": "web"}, "")
+	allow(c)
+	calls := 0
+	c.PrependReactor("list", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+		page := &networkingv1.NetworkPolicyList{Items: []networkingv1.NetworkPolicy{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "np"}}}}
+		switch calls++; calls {
+		case 1:
+			page.Continue = "more"
+		case 2:
+			return true, nil, apierrors.NewResourceExpired("the token is too old")
+		}
+		return true, page, nil
+	})
+	snap, err := Load(context.Background(), &Clients{Kubernetes: c}, nil, Scope{Nodes: []string{"n1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if facts, ok := snap.Index(unknown(), nil).HoldFacts("shop"); !ok || len(facts.Policies) != 1 || calls != 3 {
+		t.Errorf("%t, %+v after %d calls", ok, facts, calls)
+	}
+}
+
+// TestLoadHoldsAsksOnce: a permission that the user has is asked for once, one that is lacking at every load.
+func TestLoadHoldsAsksOnce(t *testing.T) {
+	c := holdCluster(true, map[string]string{"app": "web"}, "")
+	allow(c, "create endpointslices")
+	clients := &Clients{Kubernetes: c}
+	asked := func() (n int) {
+		for _, a := range c.Actions() {
+			if a.GetResource().Resource == "selfsubjectaccessreviews" {
+				n++
+			}
+		}
+		c.ClearActions()
+		return n
+	}
+	for i, want := range []int{len(holdVerbs), 1, 1} {
+		snap, err := Load(context.Background(), clients, nil, Scope{Nodes: []string{"n1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if facts, _ := snap.Index(unknown(), nil).HoldFacts("shop"); asked() != want || len(facts.Denied) != 1 {
+			t.Errorf("load %d: want %d questions; denied %v", i+1, want, facts.Denied)
+		}
+	}
+}

@@ -43,6 +43,23 @@ func (c *Clients) rememberNoAgents(selector string) {
 	c.noAgents[selector] = true
 }
 
+// isAllowed reports whether an earlier load was told that the user has a permission. A drain looks at the cluster often,
+// and a permission that goes meanwhile is found out by the call that needs it.
+func (c *Clients) isAllowed(permission string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.allowed[permission]
+}
+
+func (c *Clients) rememberAllowed(permission string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.allowed == nil {
+		c.allowed = map[string]bool{}
+	}
+	c.allowed[permission] = true
+}
+
 // newDaemonSets lists the DaemonSets anew when a pod names one that no earlier load saw.
 func (l *loader) newDaemonSets(ctx context.Context, pods []*corev1.Pod) error {
 	for _, p := range pods {

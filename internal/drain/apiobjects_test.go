@@ -140,7 +140,7 @@ func (s *apiServer) listOther(kind string) (any, error) {
 			TypeMeta: metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicyList"}, ListMeta: meta, Items: s.held.policies,
 		}, nil
 	case "daemonsets":
-		return appsv1.DaemonSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSetList"}, ListMeta: meta}, nil
+		return appsv1.DaemonSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSetList"}, ListMeta: meta, Items: s.daemons}, nil
 	}
 	return nil, fmt.Errorf("the test has no %s", kind)
 }

@@ -82,8 +82,12 @@ func (s *apiServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.at = time.Now()
 	s.mu.Lock()
 	s.log = append(s.log, c)
-	before, deny := s.before, s.deny
+	before, deny, hang := s.before, s.deny, s.hang
 	s.mu.Unlock()
+	if hang != nil && hang(c) {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
 	if before != nil {
 		if err := before(c); err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,7 @@ type apiServer struct {
 	pods     map[string]*corev1.Pod
 	services []*corev1.Service
 	budgets  []*policyv1.PodDisruptionBudget
+	daemons  []appsv1.DaemonSet
 	watches  map[*podWatch]bool
 	events   []podEvent
 	log      []call
@@ -38,6 +40,8 @@ type apiServer struct {
 	removed func(*corev1.Pod) *corev1.Pod
 	// before is called, unlocked, before each request is carried out; an error fails it as a broken connection.
 	before func(call) error
+	// hang leaves requests without an answer until their context ends.
+	hang func(call) bool
 	// deny fails requests with 403.
 	deny  func(call) bool
 	tries map[types.UID]int

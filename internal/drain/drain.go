@@ -124,6 +124,7 @@ type Restored struct {
 	Node     string
 	Services []RestoredService
 	Warnings []string
+	StaysOut []string // what could not be put back, and why, for people; empty when everything is
 }
 
 // RestoredService is one Service that a node was put back for.

@@ -7,11 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -48,15 +46,7 @@ func (n *nodeRun) hold(ctx context.Context, dep *departure) error {
 		Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Evidence: evidence,
 		After: n.Clock.Since(start), Settle: dep.settle,
 	})
-	at := n.Clock.Now().UTC().Truncate(time.Second)
-	return n.change(ctx, func(ctx context.Context) error {
-		return n.held.Update(ctx, func(c *claim.Claim, _ *claim.State) {
-			note(c, dep)
-			s := c.Services[dep.key.String()]
-			s.ProofAt = &at
-			c.Services[dep.key.String()] = s
-		})
-	})
+	return n.recordProof(ctx, dep)
 }
 
 // holdPods carries the steps out, and returns the evidence that the balancer left the node out. What writes is finished
@@ -66,8 +56,7 @@ func (n *nodeRun) holdPods(ctx, soft context.Context, dep *departure) (string, e
 	if err != nil {
 		return "", err
 	}
-	begun := slices.ContainsFunc(pods, func(p corev1.Pod) bool { _, held := guard.HeldOf(&p); return held })
-	w, err := n.baseline(soft, dep, begun)
+	w, err := n.baseline(soft, dep)
 	if err != nil {
 		return "", err
 	}
@@ -114,8 +103,8 @@ func (n *nodeRun) podsToHold(ctx context.Context, dep *departure) ([]corev1.Pod,
 	var pods []corev1.Pod
 	for i := range all {
 		p := &all[i]
-		over := p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		if over || p.Namespace != dep.key.Namespace || !selects(dep.service.Spec.Selector, guard.LabelsBefore(p)) {
+		over := p.DeletionTimestamp != nil || guard.Finished(p)
+		if over || p.Namespace != dep.key.Namespace || !guard.Selects(dep.service.Spec.Selector, guard.LabelsBefore(p)) {
 			continue
 		}
 		if !dep.hold.Holds(p.UID) {
@@ -124,16 +113,6 @@ func (n *nodeRun) podsToHold(ctx context.Context, dep *departure) ([]corev1.Pod,
 		pods = append(pods, *p)
 	}
 	return pods, nil
-}
-
-// selects reports whether the selector of a Service selects labels.
-func selects(selector, labels map[string]string) bool {
-	for k, v := range selector {
-		if have, ok := labels[k]; !ok || have != v {
-			return false
-		}
-	}
-	return len(selector) > 0
 }
 
 // mayEvict asks for each pod, without effect, whether its eviction would be allowed now: what is held has to go. A webhook's

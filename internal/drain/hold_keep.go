@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/internal/claim"
+	"github.com/safedrain/safedrain/pkg/guard"
 )
 
 // keepEvery is the time between two looks at held pods.
@@ -22,14 +23,14 @@ const keepEvery = time.Second
 // pod that is gone go too.
 type keeper struct {
 	n    *nodeRun
-	quit chan struct{}
+	stop context.CancelFunc
 	done chan struct{}
 
 	mu   sync.Mutex
 	pods map[types.UID]*keptPod
 }
 
-// keptPod is a held pod with its slices. After it is added only the keeper's own goroutine changes it.
+// keptPod is a held pod with its slices. After it is added only the keeper's own goroutine changes it, under the lock.
 type keptPod struct {
 	namespace, name string
 	uid             types.UID
@@ -37,8 +38,9 @@ type keptPod struct {
 }
 
 func newKeeper(n *nodeRun) *keeper {
-	k := &keeper{n: n, quit: make(chan struct{}), done: make(chan struct{}), pods: map[types.UID]*keptPod{}}
-	go k.run()
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &keeper{n: n, stop: cancel, done: make(chan struct{}), pods: map[types.UID]*keptPod{}}
+	go k.run(ctx)
 	return k
 }
 
@@ -58,10 +60,8 @@ func (k *keeper) keep(pod *corev1.Pod, slices []*discoveryv1.EndpointSlice) {
 	k.pods[pod.UID] = p
 }
 
-func (k *keeper) run() {
+func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	ticker := k.n.Clock.NewTicker(keepEvery)
 	defer ticker.Stop()
 	for {
@@ -70,15 +70,16 @@ func (k *keeper) run() {
 			call, release := context.WithTimeout(ctx, callWithin)
 			k.look(call)
 			release()
-		case <-k.quit:
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// end stops the looking after, once it has looked a last time.
+// end stops the looking after, once it has looked a last time. A look that is under way is cut short: the last one does
+// its work, and a server that does not answer is not waited for.
 func (k *keeper) end(ctx context.Context) {
-	close(k.quit)
+	k.stop()
 	<-k.done
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
@@ -119,11 +120,14 @@ func (k *keeper) lookAt(ctx context.Context, p *keptPod) bool {
 	case err != nil:
 		return false
 	}
-	ready := podReady(pod)
+	ready := guard.PodReady(pod)
 	for name, s := range p.slices {
 		if next, err := k.n.mirror(ctx, s, ready); err == nil {
 			k.mu.Lock()
 			p.slices[name] = next
+			if now := k.pods[p.uid]; now != nil { // another one, where the pod was kept for one more Service meanwhile
+				now.slices[name] = next
+			}
 			k.mu.Unlock()
 		}
 	}

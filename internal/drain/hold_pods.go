@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,11 +78,4 @@ func (r *Runner) relabel(ctx context.Context, pod *corev1.Pod, change func(*core
 		}
 	}
 	return fmt.Errorf("patch pod %s/%s: it changed %d times in a row under the patch; run the command again", pod.Namespace, pod.Name, labelTries)
-}
-
-// podReady reports whether a pod is Ready.
-func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }

@@ -58,7 +58,7 @@ func (n *nodeRun) losing(dep *departure, pod *corev1.Pod) []guard.Key {
 	var out []guard.Key
 	for svc := range snapshot.Index(n.Hooks, n.opts.Nodes).ServicesOn(n.name) {
 		_, by := svc.Selector[dep.hold.Label]
-		if by && svc.Key.Namespace == pod.Namespace && selects(svc.Selector, before) {
+		if by && svc.Key.Namespace == pod.Namespace && guard.Selects(svc.Selector, before) {
 			out = append(out, svc.Key)
 		}
 	}

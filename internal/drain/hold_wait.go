@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ type checkWait struct {
 
 // baseline looks at the port before anything is changed: it has to pass here and on another node, or its failure would
 // mean nothing and the balancer had nowhere to go. A port that cannot be reached from here leaves only the time.
-func (n *nodeRun) baseline(ctx context.Context, dep *departure, begun bool) (*checkWait, error) {
+func (n *nodeRun) baseline(ctx context.Context, dep *departure) (*checkWait, error) {
 	w := &checkWait{n: n, dep: dep}
 	if dep.check == nil {
 		return nil, errors.New("how its balancer checks healthCheckNodePort is not known any more")
@@ -52,7 +53,7 @@ func (n *nodeRun) baseline(ctx context.Context, dep *departure, begun bool) (*ch
 	case sight == lbhooks.SightUnreachable:
 		w.why = detail
 		return w, nil
-	case sight == lbhooks.SightFailing && begun:
+	case sight == lbhooks.SightFailing && n.someHeld(ctx, dep):
 	case sight != lbhooks.SightPassing:
 		return nil, fmt.Errorf("the port has to pass before its failure means anything, but %s", detail)
 	}
@@ -63,10 +64,25 @@ func (n *nodeRun) baseline(ctx context.Context, dep *departure, begun bool) (*ch
 	return w, nil
 }
 
-// anotherPasses fails when no other node with an endpoint passes the check.
+// someHeld reports whether a pod of the Service is held by now: by an earlier run, or for another Service that loses the
+// pod by the same label. Then the port fails because of that.
+func (n *nodeRun) someHeld(ctx context.Context, dep *departure) bool {
+	pods, err := n.podsToHold(ctx, dep)
+	return err == nil && slices.ContainsFunc(pods, func(p corev1.Pod) bool { _, held := guard.HeldOf(&p); return held })
+}
+
+// namedNodes is how many nodes that do not pass are named.
+const namedNodes = 3
+
+// anotherPasses fails when no other node with an endpoint passes the check, or none was found to in the time of a proof.
 func (n *nodeRun) anotherPasses(ctx context.Context, dep *departure, witness lbhooks.CheckWitness) error {
 	var seen []string
-	for _, node := range n.others(dep.key) {
+	start, others := n.Clock.Now(), n.others(dep.key)
+	for i, node := range others {
+		if dep.timeout > 0 && n.Clock.Since(start) > dep.timeout {
+			seen = append(seen, fmt.Sprintf("%d more were not looked at within %s", len(others)-i, dep.timeout))
+			break
+		}
 		sight, detail, err := witness.Look(ctx, lbhooks.Target{Service: dep.service, Node: node})
 		switch {
 		case err != nil:
@@ -74,7 +90,9 @@ func (n *nodeRun) anotherPasses(ctx context.Context, dep *departure, witness lbh
 		case sight == lbhooks.SightPassing:
 			return nil
 		}
-		seen = append(seen, detail)
+		if i < namedNodes {
+			seen = append(seen, detail)
+		}
 	}
 	return fmt.Errorf("no other node passes the check, so the balancer would have nowhere to go (%s)", strings.Join(seen, "; "))
 }
@@ -108,7 +126,7 @@ func (n *nodeRun) unlisted(ctx context.Context, dep *departure, pods []corev1.Po
 
 // wait returns once the port has failed for the time of the check, without a break.
 func (w *checkWait) wait(ctx context.Context) (string, error) {
-	n, dep, need := w.n, w.dep, w.dep.check.Time()
+	n, need := w.n, w.dep.check.Time()
 	if w.witness == nil {
 		w.pending(0, need+proxyLag, w.why+": by time alone")
 		if err := n.stop.pause(ctx, n.Clock, need+proxyLag); err != nil {
@@ -116,38 +134,67 @@ func (w *checkWait) wait(ctx context.Context) (string, error) {
 		}
 		return fmt.Sprintf("by time alone, %s (%s): %s", need, w.dep.check, w.why), nil
 	}
-	var failing time.Time // since when, zero while it is not
-	asked := n.Clock.Now()
+	p := portState{last: n.Clock.Now()}
 	for {
 		sight, detail, err := w.witness.Look(ctx, n.target(w.dep))
 		if err != nil {
 			return "", err
 		}
 		now := n.Clock.Now()
-		switch {
-		case sight == lbhooks.SightFailing && failing.IsZero():
-			failing = now
-			w.pending(0, need, detail)
-		case sight == lbhooks.SightPassing && !failing.IsZero():
-			failing, asked = time.Time{}, now
-			w.pending(0, dep.timeout, detail+" again")
-		case sight != lbhooks.SightFailing && failing.IsZero():
-			w.pending(now.Sub(asked), dep.timeout, detail)
-		}
-		if !failing.IsZero() && sight == lbhooks.SightFailing && now.Sub(failing) >= need {
+		w.note(&p, sight, now, detail)
+		if sight == lbhooks.SightFailing && now.Sub(p.failing) >= need {
 			return fmt.Sprintf("%s for %s (%s)", detail, need, w.dep.check), nil
 		}
-		if failing.IsZero() && dep.timeout > 0 && now.Sub(asked) > dep.timeout {
-			return "", fmt.Errorf("the health check does not fail after %s although no pod of the Service is listed: %s", dep.timeout, detail)
+		if err := w.hopeless(&p, now, detail); err != nil {
+			return "", err
 		}
 		pause := holdPoll
-		if !failing.IsZero() {
-			pause = min(holdWatch, max(need-now.Sub(failing), time.Millisecond))
+		if left := need - now.Sub(p.failing); !p.failing.IsZero() && left > 0 {
+			pause = min(holdWatch, left)
 		}
 		if err := n.stop.pause(ctx, n.Clock, pause); err != nil {
 			return "", err
 		}
 	}
+}
+
+// portState is what the port of the node was seen to do.
+type portState struct {
+	failing time.Time // since when it fails, zero while it does not
+	last    time.Time // when it was last seen to fail, or, while it does not, since when that is waited for
+	breaks  int       // how often it passed again
+}
+
+// note keeps what was seen of the port, and says so on a change.
+func (w *checkWait) note(p *portState, sight lbhooks.Sight, now time.Time, detail string) {
+	switch {
+	case sight == lbhooks.SightFailing && p.failing.IsZero():
+		p.failing, p.last = now, now
+		w.pending(0, w.dep.check.Time(), detail)
+	case sight == lbhooks.SightFailing:
+		p.last = now
+	case sight == lbhooks.SightPassing && !p.failing.IsZero():
+		p.failing, p.last = time.Time{}, now
+		p.breaks++
+		w.pending(0, w.dep.timeout, detail+" again")
+	case p.failing.IsZero():
+		w.pending(now.Sub(p.last), w.dep.timeout, detail)
+	}
+}
+
+// hopeless says why there is no use in looking on: the port does not fail, is out of sight, or passes again and again.
+func (w *checkWait) hopeless(p *portState, now time.Time, detail string) error {
+	timeout := w.dep.timeout
+	over := timeout > 0 && now.Sub(p.last) > timeout
+	switch {
+	case p.breaks > proofTries:
+		return fmt.Errorf("the health check passed again %d times although no pod of the Service is listed: %s", p.breaks, detail)
+	case over && p.failing.IsZero():
+		return fmt.Errorf("the health check does not fail after %s although no pod of the Service is listed: %s", timeout, detail)
+	case over:
+		return fmt.Errorf("the health check failed, and nobody can say for %s whether it still does: %s", timeout, detail)
+	}
+	return nil
 }
 
 func (w *checkWait) pending(elapsed, timeout time.Duration, evidence string) {

@@ -113,11 +113,15 @@ type fakePort struct {
 
 	mu     sync.Mutex
 	answer func(node string, sight lbhooks.Sight) lbhooks.Sight // of a test that has it otherwise
+	delay  func(lbhooks.Target) time.Duration                   // of a look; nil: none
 }
 
 func (p *fakePort) Look(ctx context.Context, t lbhooks.Target) (lbhooks.Sight, string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", "", err
+	}
+	if p.delay != nil {
+		time.Sleep(p.delay(t))
 	}
 	sight := p.w.sight(t.Node.Name)
 	p.mu.Lock()

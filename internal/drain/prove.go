@@ -122,11 +122,34 @@ func (n *nodeRun) proveToLast(ctx context.Context, dep *departure) error {
 		case err == nil:
 			err = fmt.Errorf("it was out, and is back after %s: %s", dep.settle, again.Evidence)
 		}
+		if wrong := n.disprove(ctx, dep); wrong != nil {
+			return wrong
+		}
 		if try == proofTries {
 			return n.notOut(dep, err)
 		}
 		n.emit(Warned{Text: fmt.Sprintf("%s on %s: %v; proving it again", dep.key, n.name, err)})
 	}
+}
+
+// disprove takes a proof back that the claim has: others act on it.
+func (n *nodeRun) disprove(ctx context.Context, dep *departure) error {
+	return n.change(ctx, func(ctx context.Context) error {
+		return n.held.Update(ctx, func(c *claim.Claim, _ *claim.State) { note(c, dep) })
+	})
+}
+
+// recordProof says in the claim that the node is out of the balancer of a Service: the gate reads it.
+func (n *nodeRun) recordProof(ctx context.Context, dep *departure) error {
+	at := n.Clock.Now().UTC().Truncate(time.Second)
+	return n.change(ctx, func(ctx context.Context) error {
+		return n.held.Update(ctx, func(c *claim.Claim, _ *claim.State) {
+			note(c, dep)
+			s := c.Services[dep.key.String()]
+			s.ProofAt = &at
+			c.Services[dep.key.String()] = s
+		})
+	})
 }
 
 // lookOnce makes one observation of the balancer.
@@ -138,7 +161,7 @@ func (n *nodeRun) lookOnce(ctx context.Context, dep *departure) (lbhooks.Proof, 
 	return dep.hook.Prove(ctx, n.target(dep))
 }
 
-// prove waits for the hook's proof and records it in the claim, which the gate reads.
+// prove waits for the hook's proof and records it in the claim.
 func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 	if dep.hook == nil {
 		return n.notOut(dep, fmt.Errorf("no hook %q", dep.hookName))
@@ -182,13 +205,5 @@ func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 		Node: n.name, Service: dep.key.String(), Hook: dep.hookName, By: proof.By, Evidence: proof.Evidence,
 		After: n.Clock.Since(start), Settle: dep.settle,
 	})
-	at := n.Clock.Now().UTC().Truncate(time.Second)
-	return n.change(ctx, func(ctx context.Context) error {
-		return n.held.Update(ctx, func(c *claim.Claim, _ *claim.State) {
-			note(c, dep)
-			s := c.Services[dep.key.String()]
-			s.ProofAt = &at
-			c.Services[dep.key.String()] = s
-		})
-	})
+	return n.recordProof(ctx, dep)
 }

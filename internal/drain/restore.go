@@ -40,6 +40,7 @@ type restoring struct {
 	stop *stopper
 	out  Restored
 
+	stays      string // what is still held, and why; "" when nothing is
 	hookFailed bool
 }
 
@@ -114,19 +115,28 @@ func (w *restoring) withClaim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var out []string
 	if holdsOn(snapshot, w.Hooks, w.name) {
-		if err := w.unholdAll(ctx); err != nil {
+		if w.stays, err = w.unholdAll(ctx); err != nil {
 			return err
 		}
+		if w.stays != "" {
+			out = append(out, w.stays)
+		}
 	}
-	out, err := w.putBack(ctx, snapshot)
+	stays, err := w.putBack(ctx, snapshot)
 	if err != nil {
 		return err
 	}
-	if len(out) > 0 {
-		return &StaysOut{Node: w.name, What: out, Failed: w.hookFailed}
+	if out = append(out, stays...); len(out) > 0 {
+		return w.staysOut(out)
 	}
 	return nil
+}
+
+func (w *restoring) staysOut(what []string) error {
+	w.out.StaysOut = what
+	return &StaysOut{Node: w.name, What: what, Failed: w.hookFailed}
 }
 
 // plain uncordons a node that has no claim, or shows that it would.
@@ -236,7 +246,7 @@ func (r *Runner) timeNow() *time.Time {
 
 // close clears the claim when everything is undone; else it stays, ended, for the next uncordon.
 func (w *restoring) close(ctx context.Context) error {
-	if c := w.held.Claim(); len(c.Set) == 0 {
+	if c := w.held.Claim(); len(c.Set) == 0 && w.stays == "" {
 		return w.held.Clear(ctx)
 	}
 	return w.held.End(ctx)

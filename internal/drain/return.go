@@ -130,7 +130,7 @@ func comingPod(ix guard.Index, svc *corev1.Service, node string) string {
 	}
 	selector := labels.SelectorFromSet(svc.Spec.Selector)
 	for pod := range ix.Pods(node) {
-		over := pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		over := pod.DeletionTimestamp != nil || guard.Finished(pod)
 		if !over && pod.Namespace == svc.Namespace && selector.Matches(labels.Set(pod.Labels)) {
 			return "pod " + pod.Name
 		}

@@ -34,6 +34,9 @@ func TestBackWhileItSettles(t *testing.T) {
 					if !strings.Contains(res.Err.Error(), "names n1 again") {
 						t.Errorf("error %v", res.Err)
 					}
+					if c := claimOf(t, w, "n1"); c == nil || c.Services["web/lb"].ProofAt != nil {
+						t.Errorf("the claim says that it is proven out: %+v", c)
+					}
 					return
 				}
 				if least := time.Duration(tc.returns+1) * w.hook.settle; time.Since(started) < least {

@@ -14,14 +14,17 @@ import (
 // checkTime bounds what one hook may take to find out whether it could work.
 const checkTime = 15 * time.Second
 
-// checks are the answers of hooks that can tell whether they could work.
+// checks are the answers of hooks that can tell whether they could work, and whether their balancers could do without
+// some nodes.
 type checks struct {
 	mu      sync.Mutex
 	missing map[string][]lbhooks.Missing // by hook; an entry without elements: nothing is missing
+	alone   map[guard.Key]string         // by Service: why nobody else would carry it; "" when somebody would
 }
 
 // Check asks the hooks that front a Service on the nodes, of all nodes when none is named, and that can tell, whether they
-// could work. Each is asked once; offline none is. From then on what it cannot do without stands as Broken in the rotations of its Services.
+// could work, and of each Service on nodes that are named whether its balancer has somewhere to go without them. Each is
+// asked once; offline none is. From then on what stands against it is Broken in the rotations of these Services.
 func (s *Set) Check(ctx context.Context, snap *cluster.Snapshot, nodes []string) {
 	if !s.live {
 		return
@@ -38,15 +41,17 @@ func (s *Set) Check(ctx context.Context, snap *cluster.Snapshot, nodes []string)
 		})
 	}
 	wg.Wait()
+	s.askOthers(ctx, snap, nodes)
 }
 
 // fronted lists, by hook that can be asked and was not yet, the Services that it fronts, each with a node that it may send to.
 func (s *Set) fronted(snap *cluster.Snapshot, nodes []string) map[string][]lbhooks.Target {
 	out := map[string][]lbhooks.Target{}
 	index := snap.Index(s, nodes)
+	seen := map[guard.Key]bool{}
 	add := func(svc *guard.ServiceFacts) {
 		name := svc.Rotation.Hook
-		if _, can := s.hooks[name].(lbhooks.Checker); !can || s.wasChecked(name) || !svc.Rotation.Provable {
+		if _, can := s.hooks[name].(lbhooks.Checker); !can || s.wasChecked(name) || !svc.Rotation.Provable || seen[svc.Key] {
 			return
 		}
 		object, ok := snap.RawService(svc.Key)
@@ -58,7 +63,7 @@ func (s *Set) fronted(snap *cluster.Snapshot, nodes []string) map[string][]lbhoo
 				continue
 			}
 			if n, ok := snap.RawNode(node); ok {
-				out[name] = append(out[name], lbhooks.Target{Service: object, Node: n})
+				out[name], seen[svc.Key] = append(out[name], lbhooks.Target{Service: object, Node: n}), true
 				return
 			}
 		}

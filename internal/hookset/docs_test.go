@@ -40,9 +40,48 @@ func TestDocumentedConfig(t *testing.T) {
 	}
 }
 
-// Every option of exec and http is on its page.
+// Every hook has a page, which docs/hooks.md names, and every page of a balancer says the same things in the same order.
+func TestDocumentedBalancers(t *testing.T) {
+	index, err := os.ReadFile("../../docs/hooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := regexp.MustCompile(`\[([a-z0-9, -]+)\]\(hooks/([a-z-]+\.md)\)`).FindAllStringSubmatch(string(index), -1)
+	pages := map[string]string{}
+	for _, link := range links {
+		for _, name := range strings.Split(link[1], ", ") {
+			pages[name] = link[2]
+		}
+	}
+	sections := []string{"What a drain does today", "What safedrain does", "What it proves", "Permissions", "Timings and limits", "Example"}
+	for _, name := range hookset.New(hookset.Deps{}).Names() {
+		page, ok := pages[name]
+		if !ok {
+			t.Errorf("docs/hooks.md has no page for %s", name)
+			continue
+		}
+		text, err := os.ReadFile("../../docs/hooks/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := sections
+		if name == "exec" || name == "http" { // protocols, not balancers
+			want = []string{"Permissions", "Limits"}
+		}
+		rest := string(text)
+		for _, section := range want {
+			_, after, found := strings.Cut(rest, "\n## "+section+"\n")
+			if !found {
+				t.Errorf("docs/hooks/%s has no section %q, or not in its place", page, section)
+			}
+			rest = after
+		}
+	}
+}
+
+// Every option of a hook is on its page.
 func TestDocumentedHooks(t *testing.T) {
-	for _, name := range []string{"exec", "http"} {
+	for _, name := range []string{"aws", "azure", "exec", "gcp", "http"} {
 		text, err := os.ReadFile("../../docs/hooks/" + name + ".md")
 		if err != nil {
 			t.Fatal(err)

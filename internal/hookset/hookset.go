@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 	"github.com/safedrain/safedrain/pkg/lbhooks/aws"
 	"github.com/safedrain/safedrain/pkg/lbhooks/azure"
@@ -80,7 +81,7 @@ var _ cluster.Matcher = (*Set)(nil)
 
 // New builds every hook.
 func New(deps Deps) *Set {
-	s := &Set{hooks: make(map[string]lbhooks.Hook, len(constructors)), override: deps.Override, settings: deps.Settings, live: deps.Kubernetes != nil, checks: checks{missing: map[string][]lbhooks.Missing{}}}
+	s := &Set{hooks: make(map[string]lbhooks.Hook, len(constructors)), override: deps.Override, settings: deps.Settings, live: deps.Kubernetes != nil, checks: checks{missing: map[string][]lbhooks.Missing{}, alone: map[guard.Key]string{}}}
 	for name, construct := range constructors {
 		deps.name = name
 		hook := construct(deps)

@@ -23,6 +23,7 @@ func (s *Set) Match(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotati
 	declareNodes(&r, svc, objects)
 	declareSettle(&r, svc)
 	s.checked(&r)
+	s.alone(&r, svc)
 	s.settings.ruleOf(svc).times(&r)
 	return r
 }

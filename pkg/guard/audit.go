@@ -70,8 +70,7 @@ func (j *judgement) impossible() {
 	case r.Unsupported != "":
 		j.block(UnsupportedBalancer, r.Unsupported, "use another balancer for this Service, or policy Cluster")
 	case len(r.Conflict) > 0:
-		j.block(HookConflict, "claimed by two hooks: "+strings.Join(r.Conflict, ", "),
-			"annotate the Service with safedrain.dev/hook to choose one")
+		j.block(HookConflict, conflictText(r), "annotate the Service with safedrain.dev/hook to choose one")
 	case r.Broken != "":
 		j.add(Finding{
 			Code: HookUnavailable, Severity: SeverityUnproven, Message: r.Hook + " cannot work: " + r.Broken,

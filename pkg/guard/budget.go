@@ -49,7 +49,7 @@ func PredictEviction(pod *corev1.Pod, budgets []*policyv1.PodDisruptionBudget) E
 
 func askBudget(pod *corev1.Pod, b *policyv1.PodDisruptionBudget) EvictionAnswer {
 	s := &b.Status
-	if !podReady(pod) {
+	if !PodReady(pod) {
 		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
 		if always || (s.CurrentHealthy >= s.DesiredHealthy && s.DesiredHealthy > 0) {
 			return EvictionAnswer{Code: http.StatusCreated, Budget: b}
@@ -68,7 +68,7 @@ func askBudget(pod *corev1.Pod, b *policyv1.PodDisruptionBudget) EvictionAnswer 
 
 // ignoresBudgets reports whether the eviction API deletes the pod without a look at budgets.
 func ignoresBudgets(pod *corev1.Pod) bool {
-	return finished(pod) || pod.Status.Phase == corev1.PodPending || terminating(pod)
+	return Finished(pod) || pod.Status.Phase == corev1.PodPending || terminating(pod)
 }
 
 // selects reports whether a budget selects a pod. A nil selector selects nothing, an empty one everything.
@@ -102,7 +102,8 @@ func cannotBeComputed(b *policyv1.PodDisruptionBudget) string {
 	return ""
 }
 
-func podReady(pod *corev1.Pod) bool {
+// PodReady reports whether the condition Ready of a pod is True.
+func PodReady(pod *corev1.Pod) bool {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
 			return c.Status == corev1.ConditionTrue
@@ -111,7 +112,8 @@ func podReady(pod *corev1.Pod) bool {
 	return false
 }
 
-func finished(pod *corev1.Pod) bool {
+// Finished reports whether a pod has ended for good: nothing of it runs, and nothing serves.
+func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 

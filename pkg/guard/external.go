@@ -35,12 +35,16 @@ func (j *judgement) external() {
 	case r.Unsupported != "":
 		j.block(UnsupportedBalancer, r.Unsupported, "use another balancer for this Service, or policy Cluster")
 	case len(r.Conflict) > 0:
-		j.block(HookConflict, "claimed by two hooks: "+strings.Join(r.Conflict, ", "),
-			"annotate the Service with safedrain.dev/hook to choose one")
+		j.block(HookConflict, conflictText(r), "annotate the Service with safedrain.dev/hook to choose one")
 	case blocked || len(out) == 0:
 	default:
 		j.proof(out)
 	}
+}
+
+// conflictText names the hooks that claim a Service, each with its reason where that is known.
+func conflictText(r *Rotation) string {
+	return "claimed by two hooks: " + cmp.Or(r.Reason, strings.Join(r.Conflict, ", "))
 }
 
 func (j *judgement) lostPorts() []string {
@@ -160,6 +164,13 @@ func (j *judgement) rotationUnproven(out []string) {
 	case r.Removal == RemovalLabel:
 		message = r.Hook + ": the label works, nothing confirms it"
 		advice = "annotate the Service with safedrain.dev/settle=<time> to accept a time in place of a proof"
+	case r.HealthCheck != nil:
+		message += ": only the balancer's health check takes it out, and the pods end before it has"
+		advice = "pods that outlive the check" + j.otherThanGrace(out)
+		if j.svc.PublishNotReady {
+			message = "nothing can prove that the node left rotation: only the balancer's health check takes it out, and it fails too late"
+			advice = "drop publishNotReadyAddresses, or front the Service with a hook"
+		}
 	}
 	j.unproven(RotationUnproven, out, message, advice, false)
 }

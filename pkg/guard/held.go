@@ -59,3 +59,13 @@ func LabelsBefore(pod *corev1.Pod) map[string]string {
 	maps.Copy(out, h.Labels)
 	return out
 }
+
+// Selects reports whether the selector of a Service selects labels. One without any key selects nothing.
+func Selects(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if have, ok := labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return len(selector) > 0
+}

@@ -58,21 +58,11 @@ func (j *judgement) holding(node string) bool {
 func (j *judgement) holdable(node string) []*corev1.Pod {
 	var out []*corev1.Pod
 	for pod := range j.ix.Pods(node) {
-		if pod.Namespace == j.svc.Key.Namespace && !terminating(pod) && !finished(pod) && matches(j.svc.Selector, LabelsBefore(pod)) {
+		if pod.Namespace == j.svc.Key.Namespace && !terminating(pod) && !Finished(pod) && Selects(j.svc.Selector, LabelsBefore(pod)) {
 			out = append(out, pod)
 		}
 	}
 	return out
-}
-
-// matches reports whether the selector of a Service selects labels. One without any key selects nothing.
-func matches(selector, labels map[string]string) bool {
-	for k, v := range selector {
-		if have, ok := labels[k]; !ok || have != v {
-			return false
-		}
-	}
-	return len(selector) > 0
 }
 
 // asksToHold reports whether the pods of the Service are to be held where nothing else helps, and whether somebody said
@@ -257,7 +247,7 @@ func (j *judgement) budgetsShort(pods []*corev1.Pod) []string {
 		if j.loss.Flags.Together {
 			place.node = ""
 		}
-		if podReady(pod) {
+		if PodReady(pod) {
 			count[place]++
 		}
 	}

@@ -104,14 +104,14 @@ func (j *judgement) lookAt(key string, pods []*corev1.Pod, facts *HoldFacts) *la
 			note(&c.policies, p.Namespace+"/"+p.Name, policyNotices(p, pod.Namespace, before, after))
 		}
 		for _, svc := range facts.Headless {
-			note(&c.headless, svc.Namespace+"/"+svc.Name, matches(svc.Spec.Selector, before) && !matches(svc.Spec.Selector, after))
+			note(&c.headless, svc.Namespace+"/"+svc.Name, Selects(svc.Spec.Selector, before) && !Selects(svc.Spec.Selector, after))
 		}
 		for b := range j.ix.Budgets(pod.Namespace) {
 			note(&c.budgets, b.Namespace+"/"+b.Name, budgetNotices(b, before, after))
 		}
 		for svc := range j.ix.ServicesOn(pod.Spec.NodeName) {
 			other := svc.Key != j.svc.Key && svc.Key.Namespace == pod.Namespace
-			note(&c.services, svc.Key.String(), other && matches(svc.Selector, before) && !matches(svc.Selector, after))
+			note(&c.services, svc.Key.String(), other && Selects(svc.Selector, before) && !Selects(svc.Selector, after))
 		}
 	}
 	return c

@@ -39,6 +39,32 @@ func TestNoProof(t *testing.T) {
 	}
 }
 
+// Where only the health check takes the node out, and comes too late, the finding says that, and not that nobody knows who
+// sends.
+func TestCheckTooLate(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*ServiceFacts)
+		message string
+		advice  string
+	}{
+		"pods end first":           {checkedByHook, "the pods end before it has", "outlive the check"},
+		"publishNotReadyAddresses": {all(checkedByHook, func(s *ServiceFacts) { s.PublishNotReady = true }), "it fails too late", "drop publishNotReadyAddresses"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("n1", "n2").pod("n1", "p1").service("s", test.change, "n1:RS=p1", "n2")
+			for _, f := range w.plan(Flags{}, "n1").Services[0].Findings {
+				if f.Code == RotationUnproven {
+					if !strings.Contains(f.Message, test.message) || !strings.Contains(f.Advice, test.advice) {
+						t.Errorf("%q, advice %q", f.Message, f.Advice)
+					}
+					return
+				}
+			}
+			t.Error("nothing is unproven")
+		})
+	}
+}
+
 // A Service of policy Cluster whose balancer may enter through the node has to let it go as well: what a drain before it
 // labelled, and nothing confirmed, is not out.
 func TestEntriesInDoubt(t *testing.T) {

@@ -52,7 +52,7 @@ func judgePod(pod *corev1.Pod, ix Index, req *Request) (PodPlan, []Finding) {
 	case req.SkipPod != nil && req.SkipPod(LabelsBefore(pod)):
 		p.Action, p.Reason = ActionSkip, "left out by --pod-selector"
 		return p, nil
-	case finished(pod):
+	case Finished(pod):
 		p.Action = req.removal()
 		return p, finalizerFindings(pod)
 	case daemon && req.Flags.IgnoreDaemonSets:

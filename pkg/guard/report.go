@@ -207,7 +207,7 @@ type Flags struct {
 
 // Step is one thing that a run did.
 type Step struct {
-	Name     string    `json:"name"` // claim, withdraw, prove, settle, evict, wait, verify, rollback
+	Name     string    `json:"name"` // claim, withdraw, prove, hold, settle, evict, verify, replacements, rollback
 	Node     string    `json:"node,omitempty"`
 	Service  string    `json:"service,omitempty"`
 	Started  time.Time `json:"started"`

@@ -240,7 +240,7 @@ func (j *judgement) remains(e *Endpoint) bool {
 
 func (j *judgement) podLives(e *Endpoint) bool {
 	pod, ok := j.ix.Pod(e.Pod)
-	return !ok || (!terminating(pod) && !finished(pod))
+	return !ok || (!terminating(pod) && !Finished(pod))
 }
 
 func (j *judgement) add(f Finding) { j.plan.Findings = append(j.plan.Findings, f) }

@@ -16,6 +16,9 @@ var ErrUnavailable = errors.New("hook cannot work")
 // ErrNotProven says that the time for a proof ran out while the balancer, as far as can be seen, still sends to the node.
 var ErrNotProven = errors.New("not proven out of rotation")
 
+// ErrNobodyElse says that a balancer has no healthy target besides the nodes that are to leave it.
+var ErrNobodyElse = errors.New("no other target is healthy")
+
 // Unavailable wraps ErrUnavailable with what is missing and what to do about it.
 func Unavailable(hook, what string, cause error) error {
 	if cause == nil {

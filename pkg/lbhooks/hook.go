@@ -112,6 +112,10 @@ type Paced interface {
 	Pace(t Target) (poll time.Duration, stable int)
 }
 
+// NeighboursUnseen ends the evidence of an address that moved: switches and clients keep the old place for a while, which
+// nothing in the cluster shows. The settle time is for them.
+const NeighboursUnseen = "; what neighbours have cached is not seen"
+
 // Description is the static side of a hook.
 type Description struct {
 	Name string

@@ -84,6 +84,7 @@ func TestWait(t *testing.T) {
 		"cannot work":                       {answers: []any{gone}, calls: 1, is: []error{lbhooks.ErrUnavailable}, isNot: []error{lbhooks.ErrNotProven}},
 		"loses its credentials":             {answers: []any{in, in, gone}, calls: 3, pending: 2, is: []error{lbhooks.ErrUnavailable}},
 		"stable":                            {answers: []any{in, out, out, out}, opts: lbhooks.WaitOptions{Stable: 3}, calls: 4, pending: 3},
+		"three in a row after two misses":   {answers: []any{in, in, out, out, out}, opts: lbhooks.WaitOptions{Stable: 3}, calls: 5, pending: 4},
 		"flaps, then stays":                 {answers: []any{out, in, out, errTransient, out, out}, opts: lbhooks.WaitOptions{Stable: 2}, calls: 6, pending: 5},
 		"a hanging call ends by itself":     {answers: []any{time.Hour, out}, opts: lbhooks.WaitOptions{Call: time.Second}, calls: 2, pending: 1, within: 1300 * time.Millisecond},
 		"a hanging call ends at timeout":    {answers: []any{time.Hour}, opts: lbhooks.WaitOptions{Timeout: 3 * time.Second}, calls: 1, pending: 1, is: []error{lbhooks.ErrNotProven, context.DeadlineExceeded}, within: 3 * time.Second},

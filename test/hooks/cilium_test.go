@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks/cilium"
 	"github.com/safedrain/safedrain/pkg/lbhooks/cilium/ciliumtest"
@@ -42,6 +43,29 @@ func newCiliumBGP(t *testing.T) *ciliumBGP {
 	})
 	b.reader.must(b.Show(t.Context(), hooktest.In))
 	return b
+}
+
+// newCiliumL2 is an announcement by L2 whose Lease is a real object, and whose hook reads it as a user of its own.
+func newCiliumL2(t *testing.T) *ciliumtest.Announcer {
+	t.Helper()
+	s := newScene(t)
+	needs := cilium.NewL2(nil, clock.RealClock{}).Describe().Needs
+	r := newReader(t, s.Env, needs[1:]) // the proof needs Leases alone
+	a := ciliumtest.NewAnnouncer(ciliumtest.AnnouncerConfig{
+		Writer: s.Client, Reader: r.kubernetes, Target: s.target(), Other: s.nodes[1].Name, Fail: r.Fail, Slowness: slowness,
+	})
+	t.Cleanup(func() {
+		err := s.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(context.Background(), ciliumtest.LeaseName(s.target()), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+	r.must(a.Show(t.Context(), hooktest.In))
+	return a
+}
+
+func TestCiliumL2(t *testing.T) {
+	hooktest.Run(t, func(t *testing.T) hooktest.Balancer { return newCiliumL2(t) })
 }
 
 func TestCiliumBGP(t *testing.T) {

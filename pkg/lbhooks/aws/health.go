@@ -13,17 +13,17 @@ import (
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
-// standing is how a target group stands towards one node, by one answer of DescribeTargetHealth.
+// standing is how a target group stands towards a node, or towards several, by one answer of DescribeTargetHealth.
 type standing struct {
 	group   group
-	own     []types.TargetHealthDescription // of the node
+	own     []types.TargetHealthDescription // of the nodes
 	healthy int                             // other targets that are healthy
 	rest    int                             // other targets that are registered and not leaving, healthy or not
 	lived   bool                            // some target of the group was seen healthy, now or before
 }
 
 // look reads the health of all targets of a group: one call, and not paged by AWS.
-func (h *Hook) look(ctx context.Context, g group, node *corev1.Node) (*standing, error) {
+func (h *Hook) look(ctx context.Context, g group, nodes ...*corev1.Node) (*standing, error) {
 	client, err := h.api.targets(ctx, g.region)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,10 @@ func (h *Hook) look(ctx context.Context, g group, node *corev1.Node) (*standing,
 		return nil, failed(actionHealth, anything, err)
 	}
 	s := &standing{group: g}
-	ids := targetIDs(node)
+	var ids []string
+	for _, n := range nodes {
+		ids = append(ids, targetIDs(n)...)
+	}
 	for i := range answer.TargetHealthDescriptions {
 		d := &answer.TargetHealthDescriptions[i]
 		state := stateOf(d)

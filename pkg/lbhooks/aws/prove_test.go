@@ -97,6 +97,31 @@ func TestProve(t *testing.T) {
 	}
 }
 
+// A port of UDP does not hide behind one of TCP: each group has to let go of the node.
+func TestUDPBesideTCP(t *testing.T) {
+	for name, test := range map[string]struct {
+		tcp, udp []*target
+		out      bool
+		says     string
+	}{
+		"udp still sends": {tcp: []*target{other("healthy")}, udp: []*target{onNode("healthy"), other("healthy")}, says: "udp: healthy"},
+		"tcp still sends": {tcp: []*target{onNode("healthy"), other("healthy")}, udp: []*target{other("unhealthy")}, says: "tcp: healthy"},
+		"both let go":     {tcp: []*target{other("healthy")}, udp: []*target{other("unhealthy")}, out: true, says: "tcp: absent, 1 others healthy; udp: absent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := newCloud()
+			tcp, udp := nlb("tcp", test.tcp...), nlb("udp", test.udp...)
+			udp.protocol = "UDP"
+			cloud.groups = []*tg{tcp, udp}
+			hook, _ := newHook(t, cloud.serve(t), nil)
+			p, err := hook.Prove(t.Context(), lbhooks.Target{Service: service(class(nlbClass), hosted(nlbHost)), Node: node("n1")})
+			if err != nil || p.Out != test.out || !strings.Contains(p.Evidence, test.says) {
+				t.Errorf("%+v, %v; want out %t, %q", p, err, test.out, test.says)
+			}
+		})
+	}
+}
+
 func TestProveClassic(t *testing.T) {
 	const going = "Instance deregistration currently in progress."
 	for name, test := range map[string]struct {

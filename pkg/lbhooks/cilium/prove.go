@@ -63,7 +63,7 @@ func (h *Hook) proveL2(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, er
 	case !held.Fresh:
 		return lbhooks.Proof{Evidence: held.Evidence + ": its holder may be dead"}, nil
 	}
-	return lbhooks.Proof{Out: true, By: held.Holder, Evidence: held.Evidence}, nil
+	return lbhooks.Proof{Out: true, By: held.Holder, Evidence: held.Evidence + lbhooks.NeighboursUnseen}, nil
 }
 
 // nodeConfig returns the CiliumBGPNodeConfig of a node; nil when there is none. It is looked for by a LIST, since a GET

@@ -1,19 +1,23 @@
 package cilium_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
@@ -48,6 +52,39 @@ func TestContract(t *testing.T) {
 		b, _ := newBalancer(t)
 		return b
 	})
+}
+
+// newAnnouncer is an announcer over a double whose reads of Leases fail as told.
+func newAnnouncer(t *testing.T) *ciliumtest.Announcer {
+	t.Helper()
+	client := fake.NewClientset()
+	var fault atomic.Value
+	fault.Store(hooktest.Healthy)
+	client.PrependReactor("get", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+		switch fault.Load().(hooktest.Fault) {
+		case hooktest.Flaky:
+			return true, nil, apierrors.NewServiceUnavailable("the API server is restarting")
+		case hooktest.Forbidden:
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "", nil)
+		case hooktest.Slow:
+			time.Sleep(60 * time.Millisecond) // a double knows no context
+			return true, nil, context.DeadlineExceeded
+		}
+		return false, nil, nil
+	})
+	svc := service(cluster)
+	a := ciliumtest.NewAnnouncer(ciliumtest.AnnouncerConfig{
+		Writer: client, Reader: client, Other: "n2", Fail: func(f hooktest.Fault) { fault.Store(f) },
+		Target: lbhooks.Target{Service: svc, Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}},
+	})
+	if err := a.Show(t.Context(), hooktest.In); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestContractL2(t *testing.T) {
+	hooktest.Run(t, func(t *testing.T) hooktest.Balancer { return newAnnouncer(t) })
 }
 
 // Sources: Cilium pkg/k8s/apis/cilium.io/v2/bgp_node_types.go (status), bgp_peer_types.go (gracefulRestart, default 120 s).
@@ -122,7 +159,8 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// Of policy Cluster the holder of the Lease announces; the policy Local is never proven.
+// Of policy Cluster the holder of the Lease announces; the policy Local is never proven. Sources: Cilium
+// Documentation/network/l2-announcements.rst (the Lease, its holder, policy Local), pkg/l2announcer (its name).
 func TestProveL2(t *testing.T) {
 	for name, test := range map[string]struct {
 		holder string
@@ -132,7 +170,7 @@ func TestProveL2(t *testing.T) {
 		says   string
 	}{
 		"held by the node": {holder: "n1", says: "is held by n1"},
-		"moved":            {holder: "n2", out: true, says: "kube-system/cilium-l2announce-t-lb is held by n2"},
+		"moved":            {holder: "n2", out: true, says: "not seen"},
 		"dead":             {holder: "n2", age: time.Minute, says: "may be dead"},
 		"nobody":           {says: "nobody holds"},
 		"policy Local":     {holder: "n2", local: true, says: "do not support"},

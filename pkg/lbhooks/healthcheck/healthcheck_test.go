@@ -206,6 +206,19 @@ func TestWaitAfterBaseline(t *testing.T) {
 	}
 }
 
+// A Service without node ports has the health check port all the same, and that is the one that is probed. Source:
+// Kubernetes pkg/registry/core/service/storage/alloc.go, where the two have nothing to do with each other.
+func TestNoNodePorts(t *testing.T) {
+	p := newProxies(t)
+	at, no := p.target("n1"), false
+	at.Service.Spec.AllocateLoadBalancerNodePorts = &no
+	at.Service.Spec.Ports = []corev1.ServicePort{{Port: 443}}
+	o, err := healthcheck.New(impatient()).Baseline(t.Context(), at)
+	if err != nil || o.Answer != healthcheck.Passing || !strings.Contains(o.Detail, fmt.Sprintf("127.0.0.1:%d ", p.port)) {
+		t.Errorf("%+v, %v; want a pass on port %d", o, err, p.port)
+	}
+}
+
 func TestPace(t *testing.T) {
 	hook := healthcheck.New(nil)
 	svc := &corev1.Service{}

@@ -103,7 +103,11 @@ func (h *Hook) elected(ctx context.Context, t lbhooks.Target, c *config) (lbhook
 			return lbhooks.Proof{Evidence: fmt.Sprintf("%s, but %s is labelled to have the address too", held.Evidence, shorten(others))}, nil
 		}
 	}
-	return lbhooks.Proof{Out: true, By: held.Holder, Evidence: held.Evidence}, nil
+	evidence := held.Evidence
+	if c.arp {
+		evidence += lbhooks.NeighboursUnseen
+	}
+	return lbhooks.Proof{Out: true, By: held.Holder, Evidence: evidence}, nil
 }
 
 // same reports whether kube-vip's name of a node means this one: the node's name, or its host's where none is set.

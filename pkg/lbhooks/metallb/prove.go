@@ -44,7 +44,7 @@ func (h *Hook) proveL2(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, er
 	case 0:
 		return lbhooks.Proof{Evidence: "no ServiceL2Status of the Service: no other node has taken over yet"}, nil
 	case 1:
-		return lbhooks.Proof{Out: true, By: nodes[0], Evidence: fmt.Sprintf("ServiceL2Status names %s only", nodes[0])}, nil
+		return lbhooks.Proof{Out: true, By: nodes[0], Evidence: fmt.Sprintf("ServiceL2Status names %s only", nodes[0]) + lbhooks.NeighboursUnseen}, nil
 	default:
 		return lbhooks.Proof{Evidence: "ServiceL2Status names " + strings.Join(nodes, " and ") + ": not settled who announces"}, nil
 	}

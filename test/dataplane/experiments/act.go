@@ -74,6 +74,8 @@ func (s *scene) act(ctx context.Context, tool string, t *traffic) (*acted, error
 		err = s.drainAll(ctx, a)
 	case s.round.Act == PowerOff:
 		err = s.powerOff(ctx, a)
+	case s.round.Act == ScaleDown:
+		err = s.scaleDown(ctx, a)
 	default:
 		err = fmt.Errorf("round %s: no act %q", s.round.Name, s.round.Act)
 	}
@@ -107,7 +109,7 @@ func (s *scene) drainAll(ctx context.Context, a *acted) error {
 		if err := s.comeBack(ctx, a, n.Name); err != nil {
 			return err
 		}
-		if err := s.scale(ctx, nodeCount); err != nil {
+		if err := s.scale(ctx, s.round.replicas()); err != nil {
 			return err
 		}
 		if err := s.spread(ctx, s.apps(), false); err != nil {
@@ -146,13 +148,29 @@ func (s *scene) powerOff(ctx context.Context, a *acted) error {
 	return pause(ctx, afterReturn)
 }
 
+// scaleDown halves the replicas of every workload.
+func (s *scene) scaleDown(ctx context.Context, a *acted) error {
+	replicas := s.round.replicas() / 2
+	args := slices.Concat([]string{"scale", "deployment", "--namespace=" + s.namespace, fmt.Sprintf("--replicas=%d", replicas)}, s.apps())
+	e, err := call(ctx, s.lab, s.tools.Kubectl, args...)
+	if err != nil {
+		return err
+	}
+	a.exit = e.code
+	a.note("scaled to %d replicas, exit code %d", replicas, e.code)
+	if e.code != 0 {
+		s.explain(ctx, a, e)
+	}
+	return pause(ctx, s.round.Watch)
+}
+
 // comeBack makes a node schedulable, lets a pod of each app come to it, and only then puts it back into rotation: a
 // balancer that follows endpoints would send there before the node's kube-proxy does.
 func (s *scene) comeBack(ctx context.Context, a *acted, node string) error {
 	if err := s.uncordon(ctx, a, results.Kubectl, node); err != nil {
 		return err
 	}
-	if err := s.scale(ctx, nodeCount+1); err != nil {
+	if err := s.scale(ctx, s.round.replicas()+1); err != nil {
 		return err
 	}
 	if err := s.podsOn(ctx, node); err != nil {
@@ -174,7 +192,7 @@ func (s *scene) uncordon(ctx context.Context, a *acted, tool, node string) error
 		program, args = s.tools.Safedrain, append([]string{"uncordon", node, "--wait-timeout=30s"}, s.flags()...)
 	}
 	a.note("%s uncordon of %s begins", tool, node)
-	e, err := call(ctx, s.lab, nil, program, args...)
+	e, err := call(ctx, s.lab, program, args...)
 	if err != nil {
 		return err
 	}

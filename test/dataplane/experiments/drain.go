@@ -24,7 +24,7 @@ func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 		args = slices.Concat([]string{node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=" + drainTimeout, "-o", "json"}, s.drainFlags())
 	}
 	var err error
-	d.ending, err = call(ctx, s.lab, nil, program, args...)
+	d.ending, err = call(ctx, s.lab, program, args...)
 	if err == nil && a.tool == results.Safedrain {
 		if err := pause(ctx, 2*lookInterval); err != nil { // for a look that was under way
 			stop()
@@ -66,7 +66,7 @@ func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 func (s *scene) explain(ctx context.Context, a *acted, e *ending) {
 	a.problem("%s", e.short())
 	s.log("%s", e)
-	if status, err := call(ctx, s.lab, nil, s.tools.Kubectl, "get", "servicel2statuses.metallb.io,servicebgpstatuses.metallb.io", "-A", "-o",
+	if status, err := call(ctx, s.lab, s.tools.Kubectl, "get", "servicel2statuses.metallb.io,servicebgpstatuses.metallb.io", "-A", "-o",
 		"custom-columns=NAME:.metadata.name,CREATED:.metadata.creationTimestamp,LABELS:.metadata.labels,STATUS:.status"); err == nil && status.code == 0 {
 		s.log("%s", status.stdout)
 	}

@@ -163,6 +163,9 @@ type turn struct {
 // missing lists the turns of a round that are not recorded for this build of safedrain.
 func (c *campaign) missing(r *Round, mode string) []turn {
 	tools, runs := []string{results.Kubectl, results.Safedrain}, c.runs
+	if len(r.Tools) > 0 {
+		tools = r.Tools
+	}
 	if r.Fault != nil {
 		tools, runs = []string{results.Safedrain}, min(c.runs, faultRuns)
 	}

@@ -19,10 +19,11 @@ const checkTime = 10.0
 // records makes a record for each subject of what its load saw, and judges it.
 func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, error) {
 	out := make([]*results.Record, 0, len(s.subjects))
+	_, nodes := s.round.pods()
 	for _, w := range s.subjects {
 		r := &results.Record{
 			Key:    results.Key{Experiment: w.Experiment, Balancer: w.Balancer, Mode: s.lab.ProxyMode, Tool: a.tool, Run: number},
-			Commit: s.tools.Commit, Build: s.tools.Build, Rate: s.round.Rate, Nodes: nodeCount, Exit: a.exit, Pressure: a.pressure,
+			Commit: s.tools.Commit, Build: s.tools.Build, Rate: s.round.Rate, Nodes: nodes, Exit: a.exit, Pressure: a.pressure,
 			Way: w.means(), Fault: s.round.Fault != nil,
 		}
 		seconds, failures := t.observed(w.name())

@@ -99,7 +99,7 @@ func TestSurplus(t *testing.T) {
 		"others don't count": {append(pods("a", "b", "c", "d"), corev1.Pod{}), "", true},
 	}
 	for name, tt := range tests {
-		got, open := surplusOf(tt.pods, "web", false)
+		got, open := surplusOf(tt.pods, "web", &Round{})
 		if (got == nil) != (tt.surplus == "") || got != nil && got.Name != tt.surplus || (open == "") != tt.done {
 			t.Errorf("%s: %v, %q", name, got, open)
 		}

@@ -7,7 +7,7 @@ import (
 
 // tooMuch is the share of time, in percent, in which something waits for a processor, above which times say more about
 // this machine than about a drain. The lab alone stays below it on two cores.
-const tooMuch = 85
+const tooMuch = 75
 
 // pressure is how much of the last ten seconds something on this machine waited for a processor, in percent; 0 where the
 // kernel does not tell.

@@ -85,7 +85,7 @@ func (s *scene) reset(ctx context.Context) error {
 	if err := s.release(ctx); err != nil {
 		return err
 	}
-	if err := s.scale(ctx, nodeCount); err != nil {
+	if err := s.scale(ctx, s.round.replicas()); err != nil {
 		return err
 	}
 	if err := s.spread(ctx, s.apps(), true); err != nil {
@@ -120,7 +120,7 @@ func (s *scene) releaseNode(ctx context.Context, node *corev1.Node) error {
 	case !node.Spec.Unschedulable:
 		return nil
 	}
-	e, err := call(ctx, s.lab, nil, program, args...)
+	e, err := call(ctx, s.lab, program, args...)
 	if err == nil && e.code != 0 {
 		err = errors.New(e.String())
 	}

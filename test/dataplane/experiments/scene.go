@@ -57,7 +57,8 @@ func objectName(subject string) string { return strings.ReplaceAll(subject, "/",
 
 // newScene sets a round up and returns when every Service is served by every node.
 func newScene(ctx context.Context, on *stage, round *Round) (*scene, error) {
-	s := &scene{lab: on.lab, client: on.client, tools: on.tools, round: round, namespace: "x-" + round.Name,
+	s := &scene{
+		lab: on.lab, client: on.client, tools: on.tools, round: round, namespace: "x-" + round.Name,
 		node: on.lab.Nodes[1].Name, addresses: map[netip.Addr]bool{}, log: on.log,
 	}
 	if err := s.release(ctx); err != nil {
@@ -125,7 +126,22 @@ func (s *scene) populate(ctx context.Context, set *balancers.Set) (err error) {
 	for _, w := range s.subjects {
 		w.target = w.balancer.Target(w.svc)
 	}
-	return nil
+	return s.leaveOut(ctx, set)
+}
+
+// leaveOut takes nodes that the round does not use out of the balancers that send everywhere, until they carry another
+// round.
+func (s *scene) leaveOut(ctx context.Context, set *balancers.Set) error {
+	var errs []error
+	_, used := s.round.pods()
+	for _, n := range s.lab.Nodes[used:] {
+		for _, b := range set.Balancers {
+			if b.Traits().Name == balancers.NodePort {
+				errs = append(errs, b.Remove(ctx, n.Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (s *scene) carriedBy(b balancers.Balancer) []*corev1.Service {
@@ -162,8 +178,8 @@ func (s *scene) workloads(ctx context.Context) error {
 				_, errs[i] = s.lab.DaemonSet(ctx, s.namespace, w.pods, w.Pods...)
 				return
 			}
-			options := append([]dataplane.PodOption{dataplane.WithSpread()}, w.Pods...)
-			_, errs[i] = s.lab.Deployment(ctx, s.namespace, w.pods, nodeCount, options...)
+			options := append([]dataplane.PodOption{s.placement()}, w.Pods...)
+			_, errs[i] = s.lab.Deployment(ctx, s.namespace, w.pods, int32(s.round.replicas()), options...) //nolint:gosec // a handful
 		})
 	}
 	group.Wait()
@@ -224,7 +240,7 @@ func (s *scene) inRotation(ctx context.Context) error {
 			if err != nil {
 				return false, w.name(), err
 			}
-			want := nodeCount
+			_, want := s.round.pods()
 			if w.traits.OneNode {
 				want = 1
 			}

@@ -16,7 +16,29 @@ import (
 	"github.com/safedrain/safedrain/test/dataplane"
 )
 
-// spread waits until each app has one Ready pod on every node and nothing else. Surplus pods are deleted, the youngest
+// placement puts the pods of a workload on the nodes that the round uses: one on each as far as it goes, so that a drained
+// one's replacement is never left over; several on each exactly.
+func (s *scene) placement() dataplane.PodOption {
+	_, used := s.round.pods()
+	if s.round.Each == 0 {
+		return dataplane.WithSpread()
+	}
+	var names []string
+	for _, n := range s.lab.Nodes[:used] {
+		names = append(names, n.Name)
+	}
+	return dataplane.WithSpec(func(t *corev1.PodTemplateSpec) {
+		dataplane.WithSpread()(t)
+		t.Spec.TopologySpreadConstraints[0].WhenUnsatisfiable = corev1.DoNotSchedule
+		t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: names}},
+			}}},
+		}}
+	})
+}
+
+// spread waits until each app has its Ready pods on every node and nothing else. Surplus pods are deleted, the youngest
 // first, so that their replacements go where one is missing; at once if hurry.
 func (s *scene) spread(ctx context.Context, apps []string, hurry bool) error {
 	what := "a pod of each app on every node"
@@ -28,7 +50,7 @@ func (s *scene) spread(ctx context.Context, apps []string, hurry bool) error {
 		}
 		state := ""
 		for _, app := range apps {
-			surplus, open := surplusOf(list.Items, app, s.round.DaemonSet)
+			surplus, open := surplusOf(list.Items, app, s.round)
 			if open != "" {
 				state = app + ": " + open
 			}
@@ -57,9 +79,10 @@ func (s *scene) deletePod(ctx context.Context, pod *corev1.Pod, hurry bool) erro
 	return err
 }
 
-// surplusOf finds a pod of an app that stands where another does while a node has none, and says what is still to come;
-// nothing when each node has one.
-func surplusOf(pods []corev1.Pod, app string, daemonSet bool) (*corev1.Pod, string) {
+// surplusOf finds a pod of an app that stands where too many do, and says what is still to come; nothing when each node
+// has what the round gives it. What a DaemonSet or an exact placement puts right has no surplus.
+func surplusOf(pods []corev1.Pod, app string, round *Round) (*corev1.Pod, string) {
+	each, nodes := round.pods()
 	byNode := map[string][]*corev1.Pod{}
 	ready, terminating := 0, 0
 	for i := range pods {
@@ -74,10 +97,10 @@ func surplusOf(pods []corev1.Pod, app string, daemonSet bool) (*corev1.Pod, stri
 			byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
 		}
 	}
-	if terminating > 0 || ready < nodeCount {
+	if terminating > 0 || ready < each*nodes {
 		return nil, fmt.Sprintf("%d Ready, %d terminating", ready, terminating)
 	}
-	if len(byNode) == nodeCount && ready == nodeCount {
+	if len(byNode) == nodes && ready == each*nodes {
 		return nil, ""
 	}
 	var fullest []*corev1.Pod
@@ -86,7 +109,7 @@ func surplusOf(pods []corev1.Pod, app string, daemonSet bool) (*corev1.Pod, stri
 			fullest = byNode[name]
 		}
 	}
-	if daemonSet {
+	if round.DaemonSet || round.Each > 0 && ready == each*nodes {
 		return nil, fmt.Sprintf("%d Ready on %d nodes", ready, len(byNode))
 	}
 	return slices.MaxFunc(fullest, func(a, b *corev1.Pod) int {

@@ -20,6 +20,8 @@ const (
 	Rolling Act = "rolling"
 	// PowerOff drains one node and switches it off at once.
 	PowerOff Act = "power-off"
+	// ScaleDown halves the replicas of every workload.
+	ScaleDown Act = "scale-down"
 )
 
 // Subject is a Service that is watched during a round, with pods of its own.
@@ -52,6 +54,10 @@ type Round struct {
 	Kept int
 	// DaemonSet has a pod on every node by a DaemonSet instead of a Deployment.
 	DaemonSet bool
+	// Each is how many pods of a workload stand on each node, on Nodes of them; one on every node when zero.
+	Each, Nodes int
+	// Tools are those that can do it; both when empty.
+	Tools []string
 	// Watch is how long requests are counted after kubectl has ended; safedrain's are until the node is back.
 	Watch time.Duration
 	// Fault happens during a drain by safedrain, which alone is run then.
@@ -95,6 +101,7 @@ const (
 	shared       = "shared-pods"
 	rolling      = "rolling"
 	powerOff     = "daemonset-power-off"
+	scaleDown    = "scale-down"
 )
 
 // Rounds is everything that is measured, in the order in which it is.
@@ -141,8 +148,29 @@ func Rounds() []Round {
 			Name: "power-off", Act: PowerOff, Rate: fewRate, Kept: 10, DaemonSet: true, Watch: 8 * time.Second,
 			Subjects: behind(balancers.Names, Subject{Experiment: powerOff}),
 		},
+		{
+			// The replicas that go are the ReplicaSet controller's choice, and often both of one node.
+			Name: "scale-down", Act: ScaleDown, Rate: fewRate, Kept: 10, Each: 2, Nodes: 3, Watch: 12 * time.Second,
+			Tools: []string{results.Kubectl},
+			Subjects: behind(balancers.Names, Subject{Experiment: scaleDown, Pods: []dataplane.PodOption{dataplane.WithPreStop(rollPreStop)}},
+				balancers.MetalLBL2, balancers.MetalLBBGP),
+		},
 	}
 	return append(rounds, faultRounds()...)
+}
+
+// pods is how many pods a workload of the round has, on how many nodes.
+func (r *Round) pods() (each, nodes int) {
+	if r.Each == 0 {
+		return 1, nodeCount
+	}
+	return r.Each, r.Nodes
+}
+
+// replicas is how many pods a workload of the round has in all.
+func (r *Round) replicas() int {
+	each, nodes := r.pods()
+	return each * nodes
 }
 
 // Titles are the texts of the tables.
@@ -158,6 +186,7 @@ func Titles() results.Titles {
 			{Name: shared, Text: "Several Services, each behind another balancer, select the same pods: one eviction takes the endpoint from all. 50 new connections a second for each."},
 			{Name: rolling, Text: "A rolling upgrade: all four nodes, one after another, each put back before the next. The pods sleep 3 s before SIGTERM. 50 new connections a second."},
 			{Name: powerOff, Text: "The pods belong to a DaemonSet, which a drain leaves alone; the node is switched off as soon as the drain has ended. 50 new connections a second."},
+			{Name: scaleDown, Text: "`kubectl scale` from 6 replicas to 3, on 3 nodes with 2 pods each: which go is the controller's choice, and where both of a node go it is left without an endpoint. The pods sleep 3 s before SIGTERM. 50 new connections a second. Nothing prevents it here."},
 		},
 		Balancers: []results.Title{
 			{Name: balancers.HAProxyHealthCheck, Text: "HAProxy, one server a node, health check on healthCheckNodePort every 2 s, 3 failures; safedrain tells it by an `exec` hook, through its runtime socket"},

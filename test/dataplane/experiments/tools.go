@@ -101,10 +101,10 @@ func lastLines(s string) string {
 	return strings.Join(lines[max(0, len(lines)-25):], "")
 }
 
-// call runs a tool on the lab's cluster to its end, whatever its exit code. env is added to the environment.
-func call(ctx context.Context, lab *dataplane.Lab, env []string, program string, args ...string) (*ending, error) {
+// call runs a tool on the lab's cluster to its end, whatever its exit code.
+func call(ctx context.Context, lab *dataplane.Lab, program string, args ...string) (*ending, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+lab.Kubeconfig), env...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+lab.Kubeconfig)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	e := &ending{argv: append([]string{filepath.Base(program)}, args...), began: time.Now()}
