@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -48,7 +49,7 @@ func newCiliumBGP(t *testing.T) *ciliumBGP {
 // newCiliumL2 is an announcement by L2 whose Lease is a real object, and whose hook reads it as a user of its own.
 func newCiliumL2(t *testing.T) *ciliumtest.Announcer {
 	t.Helper()
-	s := newScene(t)
+	s := newScene(t, func(svc *corev1.Service) { svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster })
 	needs := cilium.NewL2(nil, clock.RealClock{}).Describe().Needs
 	r := newReader(t, s.Env, needs[1:]) // the proof needs Leases alone
 	a := ciliumtest.NewAnnouncer(ciliumtest.AnnouncerConfig{

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 	"github.com/safedrain/safedrain/pkg/lbhooks/healthcheck"
 	"github.com/safedrain/safedrain/pkg/lbhooks/hooktest"
+	"github.com/safedrain/safedrain/test/controlplane"
 )
 
 // port is the healthCheckNodePort of a Service on one node, served by kube-proxy's own code.
@@ -131,9 +133,15 @@ func TestHealthCheckAnswers(t *testing.T) {
 		if err := p.Show(t.Context(), state); err != nil {
 			t.Fatal(err)
 		}
-		o, err := p.hook.Baseline(t.Context(), p.Target())
-		if err != nil || o.Answer != want {
-			t.Errorf("%s: %+v, %v; want %s", state, o, err, want)
+		// kube-proxy closes a port in its own time: until then a connection may be accepted that nobody answers.
+		var seen healthcheck.Observation
+		err := controlplane.Poll(t.Context(), 20*time.Second, string(state), func(ctx context.Context) (bool, string, error) {
+			var err error
+			seen, err = p.hook.Baseline(ctx, p.Target())
+			return err == nil && seen.Answer == want, fmt.Sprintf("%+v, want %s", seen, want), err
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -150,7 +150,6 @@ func (m *match) fill(r *lbhooks.Rotation, objects lbhooks.Objects) {
 		in, why := m.announcingBGP(e, serving)
 		m.seat(r, e, in, why)
 		evidence = append(evidence, said(why, in))
-		m.seatMute(r, e, m.local(m.w.mute(), serving()))
 	}
 	if m.byL2 {
 		in, why := m.announcingL2(e, serving)
@@ -160,6 +159,7 @@ func (m *match) fill(r *lbhooks.Rotation, objects lbhooks.Objects) {
 			r.Moves = m.moves(in, m.candidates(e.l2, serving(), objects), objects)
 		}
 	}
+	m.seatMute(r, e, m.local(m.w.mute(), serving()))
 	if !m.w.speakers.known {
 		evidence = append(evidence, "no speaker pods at hand: every node taken to run one")
 	}
@@ -177,12 +177,12 @@ func (m *match) seat(r *lbhooks.Rotation, e *eligibility, in []string, why strin
 	}
 }
 
-// seatMute seats nodes whose BGP sessions may stand although no status names them.
+// seatMute seats nodes that may still be announced although no status names them.
 func (m *match) seatMute(r *lbhooks.Rotation, e *eligibility, nodes []string) {
 	for _, node := range nodes {
 		if _, seated := r.Seats[node]; !seated {
 			seat := e.seatOf(node)
-			seat.In, seat.Why = lbhooks.Yes, m.w.speakers.missing(node)+": what it announced by BGP may stand"
+			seat.In, seat.Why = lbhooks.Yes, m.w.speakers.missing(node)+": what it announced may stand"
 			r.Seats[node] = seat
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
-// A speaker that hangs obeys no label, and its BGP sessions stand until its peers give them up: a router goes on sending
-// to its node, whatever status objects say. It shows by a speaker that is not Ready on a node that is. (By L2 a hanging
-// speaker answers nobody, and the others take over.)
+// A speaker that hangs obeys no label. Its BGP sessions stand until its peers give them up, and by L2 clients send to its
+// node until another has noticed and announced itself, whatever status objects say meanwhile. It shows by a speaker that
+// runs and is not Ready on a node that is. One that is dead announces nothing.
 
 // speakerLabels select the speakers of the usual installations.
 var speakerLabels = []string{"app=metallb,component=speaker", "app.kubernetes.io/name=metallb,app.kubernetes.io/component=speaker"}
@@ -21,7 +21,7 @@ var speakerLabels = []string{"app=metallb,component=speaker", "app.kubernetes.io
 func (w *world) mute() []string {
 	var out []string
 	for _, n := range w.nodes {
-		if pod := w.speakers.byNode[n.Name]; pod != nil && !lbhooks.PodReady(pod) && nodeReady(n) {
+		if pod := w.speakers.byNode[n.Name]; pod != nil && hangs(pod) && nodeReady(n) {
 			out = append(out, n.Name)
 		}
 	}
@@ -43,12 +43,18 @@ func (h *Hook) mute(ctx context.Context, node *corev1.Node) string {
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
-			if pod.Spec.NodeName == node.Name && !lbhooks.PodReady(pod) {
-				return "its speaker " + pod.Namespace + "/" + pod.Name + " is not Ready" + waitingFor(pod) + ": its BGP sessions may stand"
+			if pod.Spec.NodeName == node.Name && hangs(pod) {
+				return "its speaker " + pod.Namespace + "/" + pod.Name + " is not Ready" + ": what it announced may stand"
 			}
 		}
 	}
 	return ""
+}
+
+// hangs reports whether a speaker is not Ready although it has not ended.
+func hangs(pod *corev1.Pod) bool {
+	dead := func(c corev1.ContainerStatus) bool { return c.State.Waiting != nil || c.State.Terminated != nil }
+	return !lbhooks.PodReady(pod) && !slices.ContainsFunc(pod.Status.ContainerStatuses, dead)
 }
 
 func nodeReady(n *corev1.Node) bool {

@@ -34,6 +34,9 @@ func (h *Hook) proveL2(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, er
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
+	if speaker := h.mute(ctx, t.Node); speaker != "" {
+		return lbhooks.Proof{Evidence: speaker}, nil
+	}
 	if p, over := h.half.takenOver(found, t.Node.Name); over {
 		return p, nil
 	}

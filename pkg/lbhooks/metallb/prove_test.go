@@ -3,6 +3,7 @@ package metallb_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -146,35 +147,44 @@ func TestProveWithoutFRRNodeState(t *testing.T) {
 	}
 }
 
-// A speaker that hangs leaves its BGP sessions standing, whatever the statuses say.
-func TestProveBGPWithoutItsSpeaker(t *testing.T) {
+// What a speaker announced stands while it hangs, whatever the statuses say.
+func TestProveWithoutItsSpeaker(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 	for name, test := range map[string]struct {
 		speakerReady, nodeReady corev1.ConditionStatus
+		state                   corev1.ContainerState
 		out                     bool
 		reason                  string
 	}{
-		"both Ready":        {corev1.ConditionTrue, corev1.ConditionTrue, true, "the status is the speaker's word"},
-		"speaker not Ready": {corev1.ConditionFalse, corev1.ConditionTrue, false, "it may hang"},
-		"node not Ready":    {corev1.ConditionFalse, corev1.ConditionFalse, true, "a dead node has no speaker to wait for"},
+		"both Ready":        {corev1.ConditionTrue, corev1.ConditionTrue, running, true, "the status is the speaker's word"},
+		"speaker not Ready": {corev1.ConditionFalse, corev1.ConditionTrue, running, false, "it may hang"},
+		"speaker dead":      {corev1.ConditionFalse, corev1.ConditionTrue, waiting, true, "a dead speaker announces nothing"},
+		"node not Ready":    {corev1.ConditionFalse, corev1.ConditionFalse, running, true, "there is nobody to wait for on a dead node"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			speaker := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "metallb-system", Name: "speaker-x", Labels: map[string]string{"app": "metallb", "component": "speaker"},
-			}}
-			speaker.Spec.NodeName, speaker.Status.Phase = "n1", corev1.PodRunning
-			speaker.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: test.speakerReady}}
-			at := target()
-			at.Node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.nodeReady}}
-			dyn := newDynamic()
-			b := metallbtest.New(metallbtest.Config{Kind: metallbtest.BGP, Dynamic: dyn, Target: at, Other: "n2"})
-			if err := b.Show(t.Context(), hooktest.Out); err != nil {
-				t.Fatal(err)
-			}
-			p, err := metallb.NewBGP(fake.NewClientset(speaker), dyn).Prove(t.Context(), at)
-			if err != nil || p.Out != test.out {
-				t.Errorf("%s: %+v, %v; want out %t", test.reason, p, err, test.out)
-			}
-		})
+		for _, kind := range []metallbtest.Kind{metallbtest.L2, metallbtest.BGP} {
+			t.Run(fmt.Sprintf("%s/%v", name, kind), func(t *testing.T) {
+				speaker := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+					Namespace: "metallb-system", Name: "speaker-x", Labels: map[string]string{"app": "metallb", "component": "speaker"},
+				}}
+				speaker.Spec.NodeName, speaker.Status.Phase = "n1", corev1.PodRunning
+				speaker.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: test.speakerReady}}
+				speaker.Status.ContainerStatuses = []corev1.ContainerStatus{{State: test.state}}
+				at := target()
+				at.Node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.nodeReady}}
+				dyn := newDynamic()
+				b := metallbtest.New(metallbtest.Config{Kind: kind, Dynamic: dyn, Target: at, Other: "n2"})
+				if err := b.Show(t.Context(), hooktest.Out); err != nil {
+					t.Fatal(err)
+				}
+				client := fake.NewClientset(speaker)
+				hook := map[metallbtest.Kind]*metallb.Hook{metallbtest.L2: metallb.NewL2(client, dyn), metallbtest.BGP: metallb.NewBGP(client, dyn)}[kind]
+				p, err := hook.Prove(t.Context(), at)
+				if err != nil || p.Out != test.out {
+					t.Errorf("%s: %+v, %v; want out %t", test.reason, p, err, test.out)
+				}
+			})
+		}
 	}
 }
 

@@ -245,7 +245,12 @@ func (s *scene) inRotation(ctx context.Context) error {
 				want = 1
 			}
 			if len(shown) == want && (!w.traits.OneNode || shown[0] == s.node) {
-				continue
+				if shown, err = s.forwarding(ctx, w, shown); err != nil {
+					return false, w.name(), err
+				}
+				if len(shown) == want && (!w.traits.OneNode || shown[0] == s.node) {
+					continue
+				}
 			}
 			if time.Since(poked) > pokeAfter {
 				poked = time.Now()
@@ -255,6 +260,16 @@ func (s *scene) inRotation(ctx context.Context) error {
 		}
 		return true, "", nil
 	})
+}
+
+// forwarding is what the data plane of a balancer sends to, where one node carries a Service: after a partition two may
+// answer, or another than the one that is shown. Elsewhere it is what is shown.
+func (s *scene) forwarding(ctx context.Context, w *watched, shown []string) ([]string, error) {
+	b, ok := w.balancer.(forwarder)
+	if !ok || !w.traits.OneNode {
+		return shown, nil
+	}
+	return b.Forwards(ctx, w.svc)
 }
 
 // poke changes every Service in a way that means nothing.
