@@ -85,6 +85,12 @@ func (s *scene) reset(ctx context.Context) error {
 	if err := s.release(ctx); err != nil {
 		return err
 	}
+	if s.round.Act == ScaleDown {
+		// With new pods: those that an earlier run has left are the oldest, and would be left again.
+		if err := errors.Join(s.scale(ctx, 0), s.empty(ctx)); err != nil {
+			return err
+		}
+	}
 	if err := s.scale(ctx, s.round.replicas()); err != nil {
 		return err
 	}

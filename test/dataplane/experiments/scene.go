@@ -126,22 +126,7 @@ func (s *scene) populate(ctx context.Context, set *balancers.Set) (err error) {
 	for _, w := range s.subjects {
 		w.target = w.balancer.Target(w.svc)
 	}
-	return s.leaveOut(ctx, set)
-}
-
-// leaveOut takes nodes that the round does not use out of the balancers that send everywhere, until they carry another
-// round.
-func (s *scene) leaveOut(ctx context.Context, set *balancers.Set) error {
-	var errs []error
-	_, used := s.round.pods()
-	for _, n := range s.lab.Nodes[used:] {
-		for _, b := range set.Balancers {
-			if b.Traits().Name == balancers.NodePort {
-				errs = append(errs, b.Remove(ctx, n.Name))
-			}
-		}
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (s *scene) carriedBy(b balancers.Balancer) []*corev1.Service {

@@ -38,6 +38,17 @@ func (s *scene) placement() dataplane.PodOption {
 	})
 }
 
+// empty waits until no pod is left.
+func (s *scene) empty(ctx context.Context) error {
+	return controlplane.Poll(ctx, restoreTime, "no pod in "+s.namespace, func(ctx context.Context) (bool, string, error) {
+		list, err := s.lab.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		return len(list.Items) == 0, fmt.Sprintf("%d pods", len(list.Items)), nil
+	})
+}
+
 // spread waits until each app has its Ready pods on every node and nothing else. Surplus pods are deleted, the youngest
 // first, so that their replacements go where one is missing; at once if hurry.
 func (s *scene) spread(ctx context.Context, apps []string, hurry bool) error {

@@ -67,6 +67,10 @@ schedule, whatever became of those before; one that has no answer within 0.9 s h
 and were reset on their way to the answer, which a moved address does to those that it meets. *Broken* counts kept connections, with a request a second, that
 were reset or failed one. Ranges are the least and the greatest of the runs. safedrain's runs include the return of the node, kubectl's do not.
 
+**The return is not measured as ` + "`safedrain uncordon`" + ` alone makes it.** The node is made schedulable by kubectl first, its pods are Ready for 2 s, and only then
+` + "`safedrain uncordon`" + ` puts it back. Without that pause requests were lost through L2, BGP and NodePort, because a balancer may send to the node before its kube-proxy
+has rules for the new pod. The figures below say nothing against that loss.
+
 ![Failed requests per second over time](drain.svg)
 `
 
