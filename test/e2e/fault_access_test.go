@@ -127,7 +127,7 @@ func TestFullRole(t *testing.T) {
 func TestReadOnlyRole(t *testing.T) {
 	s := newStep(t)
 	_, as := grant(s.Env, drainRole(t, "--read-only"))
-	for _, command := range [][]string{{"plan", s.victim, "--force"}, {"audit"}, {"hooks"}} {
+	for _, command := range [][]string{{"plan", s.victim, "--force", "--ignore-daemonsets"}, {"audit"}, {"hooks"}} {
 		if stdout, stderr, code := as.run(t, command...); code != 0 || strings.Contains(stderr, "forbidden") {
 			t.Errorf("%s: exit code %d\n%s%s", command[0], code, stdout, stderr)
 		}
@@ -157,9 +157,14 @@ func (s *step) untouched() {
 // needed are the permissions without which no drain of the scene is possible; those about events and balancers that it has
 // not are for better proofs.
 var needed = []permission{
-	{"", "nodes", "get"}, {"", "nodes", "list"}, {"", "nodes", "patch"},
-	{"", "services", "list"}, {"", "pods", "list"}, {"", "pods/eviction", "create"},
-	{"discovery.k8s.io", "endpointslices", "list"}, {"policy", "poddisruptionbudgets", "list"},
+	{"", "nodes", "get"},
+	{"", "nodes", "list"},
+	{"", "nodes", "patch"},
+	{"", "services", "list"},
+	{"", "pods", "list"},
+	{"", "pods/eviction", "create"},
+	{"discovery.k8s.io", "endpointslices", "list"},
+	{"policy", "poddisruptionbudgets", "list"},
 }
 
 // witnesses are the permissions without which nobody can tell which nodes the balancer of the scene sends to.

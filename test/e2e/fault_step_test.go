@@ -32,7 +32,7 @@ func newStep(t *testing.T, mutate ...func(*corev1.Pod)) *step {
 	t.Helper()
 	s := &step{scene: newScene(t, 2), free: func() {}}
 	s.victim, s.other = s.nodes[0], s.nodes[1]
-	s.defineKinds()
+	s.metalLB(s.nodes...)
 	for i, node := range s.nodes {
 		s.pod("web", fmt.Sprintf("web-%d", i), node)
 	}
@@ -118,7 +118,7 @@ var steps = map[string]func(*testing.T) *step{
 
 // command is the drain of the victim.
 func (s *step) command(flags ...string) []string {
-	return append(append([]string{s.victim, "--force"}, s.flags...), flags...)
+	return append(append([]string{s.victim, "--force", "--ignore-daemonsets"}, s.flags...), flags...)
 }
 
 // reach starts the drain and returns when it is at the step.

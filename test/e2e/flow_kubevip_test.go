@@ -31,7 +31,9 @@ func (s *scene) kubeVIP(service string, obeys bool) {
 				HostNetwork:  true,
 				NodeSelector: map[string]string{controlplane.PoolLabel: s.Namespace},
 				Containers: []corev1.Container{{Name: "kube-vip", Image: "example.invalid/kube-vip", Env: []corev1.EnvVar{
-					{Name: "vip_arp", Value: "true"}, {Name: "svc_enable", Value: "true"}, {Name: "svc_election", Value: "true"},
+					{Name: "vip_arp", Value: "true"},
+					{Name: "svc_enable", Value: "true"},
+					{Name: "svc_election", Value: "true"},
 					{Name: "svc_namespace", Value: s.Namespace},
 				}}},
 			},

@@ -113,7 +113,8 @@ func (s *scene) custom(gvr schema.GroupVersionResource, kind, name string, spec 
 	return made
 }
 
-// metalLB installs a MetalLB for the nodes of the scene: its kinds, and a DaemonSet of speakers on the nodes named.
+// metalLB installs a MetalLB for the nodes of the scene: its kinds, and a DaemonSet of speakers on the nodes named. Every
+// scene behind MetalLB needs one: once any speaker is at hand, a node without one announces nothing.
 func (s *scene) metalLB(speakers ...string) {
 	s.Helper()
 	s.defineKinds()

@@ -133,11 +133,11 @@ func finish(e *controlplane.Env, pod *corev1.Pod, phase corev1.PodPhase) {
 	must(e, err)
 }
 
-// podsOn lists the pods of the test on a node.
+// podsOn lists the pods of the test on a node, but for MetalLB's speakers: they stay as long as the node does.
 func podsOn(e *controlplane.Env, node string) []corev1.Pod {
 	e.Helper()
 	list, err := e.Client.CoreV1().Pods(e.Namespace).List(e.Context(), metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(), LabelSelector: "component!=speaker",
 	})
 	must(e, err)
 	return list.Items
