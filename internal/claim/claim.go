@@ -4,10 +4,12 @@ package claim
 
 import (
 	"time"
+
+	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
 // Annotation is the key of the claim on a Node.
-const Annotation = "safedrain.dev/drain"
+const Annotation = lbhooks.AnnotationDrain
 
 // Phase is how far a run is with a node.
 type Phase string

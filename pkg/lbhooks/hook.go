@@ -42,6 +42,8 @@ const (
 const (
 	// ExcludeLabel on a Node asks balancers to leave it out. safedrain always writes the value "true".
 	ExcludeLabel = corev1.LabelNodeExcludeBalancers
+	// AnnotationDrain on a Node is the claim of the run that drains it.
+	AnnotationDrain = "safedrain.dev/drain"
 	// AnnotationHook on a Service names the hook that fronts it.
 	AnnotationHook = "safedrain.dev/hook"
 	// AnnotationNodes on a Service is a label selector of the nodes an outside balancer uses, or "none".

@@ -118,3 +118,9 @@ func (m *Memo[T]) Get(objects Objects, derive func(Objects) T) T {
 	}
 	return m.value
 }
+
+// Claimed reports whether a drain is at work on the node: the exclude label on it is then a request, and not yet a fact.
+func Claimed(n *corev1.Node) bool {
+	_, ok := n.Annotations[AnnotationDrain]
+	return ok
+}

@@ -22,8 +22,7 @@ var bindingKind = schema.GroupKind{Group: "elbv2.k8s.aws", Kind: "TargetGroupBin
 
 // Names on nodes.
 const (
-	annotationClaim = "safedrain.dev/drain" // a drain is at work on the node
-	taintDisrupted  = "karpenter.sh/disrupted"
+	taintDisrupted = "karpenter.sh/disrupted"
 )
 
 // binding is one TargetGroupBinding.
@@ -102,7 +101,7 @@ func barred(n *corev1.Node, by owner) (lbhooks.Seat, bool) {
 	if by == controller {
 		excluded = lbhooks.ExcludedByPresence(n)
 	}
-	_, claimed := n.Annotations[annotationClaim]
+	claimed := lbhooks.Claimed(n)
 	label := fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
 	switch {
 	case excluded && claimed:

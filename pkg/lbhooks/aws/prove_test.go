@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
+
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 

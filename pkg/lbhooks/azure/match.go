@@ -14,7 +14,6 @@ import (
 // What ties a Service to Azure's load balancer. Sources: cloud-provider-azure pkg/consts and pkg/provider/azure.go
 // (annotations, nodes left out), cloud-provider (the finalizer).
 const (
-	annotationClaim  = "safedrain.dev/drain" // on nodes that a drain is at work on
 	annotationPrefix = "service.beta.kubernetes.io/azure-"
 	finalizerCleanup = "service.kubernetes.io/load-balancer-cleanup"
 	labelManaged     = "kubernetes.azure.com/managed"
@@ -59,7 +58,7 @@ func (w *world) reason(svc *corev1.Service) string {
 // whether a node is Ready. The label of a drain that is under way is a request, not yet a fact.
 func barred(n *corev1.Node) (lbhooks.Seat, bool) {
 	label := fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
-	_, claimed := n.Annotations[annotationClaim]
+	claimed := lbhooks.Claimed(n)
 	switch {
 	case lbhooks.Virtual(n):
 		return lbhooks.Seat{In: lbhooks.No, Why: "a virtual node, no balancer can send to it"}, true

@@ -66,7 +66,7 @@ type (
 
 // get reads a resource by its ID, or whatever is at a link that an earlier answer gave.
 func get(ctx context.Context, client *arm.Client, where string, link bool, into any) error {
-	answer, err := send(ctx, client, http.MethodGet, where, link)
+	answer, err := send(ctx, client, http.MethodGet, where, link) //nolint:bodyclose // UnmarshalAsJSON does
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func send(ctx context.Context, client *arm.Client, method, where string, link bo
 
 // health asks for the health of a rule's backends: an operation that Azure answers a moment later.
 func health(ctx context.Context, client *arm.Client, rule part) (*ruleHealth, error) {
-	answer, err := send(ctx, client, http.MethodPost, rule.id+"/health", false)
+	answer, err := send(ctx, client, http.MethodPost, rule.id+"/health", false) //nolint:bodyclose // the poller does
 	if err != nil {
 		return nil, failed(ctx, actionHealth, rule.id, err)
 	}

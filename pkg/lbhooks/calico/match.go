@@ -11,9 +11,6 @@ import (
 	"github.com/safedrain/safedrain/pkg/lbhooks/timing"
 )
 
-// annotationClaim is on nodes that a drain is at work on.
-const annotationClaim = "safedrain.dev/drain"
-
 // match is one Service that Calico advertises.
 type match struct {
 	*world
@@ -74,7 +71,7 @@ const virtual = "a virtual node"
 // updateGlobalRoutes for the ranges that every node advertises. The label of a drain that is under way is a request, not
 // yet a fact.
 func (m *match) seat(n *corev1.Node, ready map[string]bool) lbhooks.Seat {
-	_, claimed := n.Annotations[annotationClaim]
+	claimed := lbhooks.Claimed(n)
 	in := ready[n.Name]
 	if !m.local() {
 		in = !m.single || len(ready) > 0

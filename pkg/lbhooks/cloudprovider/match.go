@@ -44,14 +44,11 @@ func newPool(objects lbhooks.Objects) *pool {
 	return p
 }
 
-// annotationClaim is on nodes that a drain is at work on.
-const annotationClaim = "safedrain.dev/drain"
-
 // barred follows cloud-provider controllers/service/controller.go: the label and the autoscaler's taint take a node out,
 // neither its readiness nor a cordon does. The label of a drain that is under way is a request, not yet a fact.
 func barred(n *corev1.Node, excluded func(*corev1.Node) bool) (lbhooks.Seat, bool) {
 	label := fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
-	_, claimed := n.Annotations[annotationClaim]
+	claimed := lbhooks.Claimed(n)
 	switch {
 	case lbhooks.Virtual(n):
 		return lbhooks.Seat{In: lbhooks.No, Why: "a virtual node, no balancer can send to it"}, true

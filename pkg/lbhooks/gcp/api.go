@@ -128,7 +128,7 @@ func (a *api) send(ctx context.Context, client *http.Client, c call, into any) e
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	answer, err := client.Do(req)
+	answer, err := client.Do(req) //nolint:bodyclose // CloseBody does
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 // (annotations, finalizers), cloud-provider-gcp pkg/controller/service (legacy classes), cloud-provider (the finalizer).
 const (
 	annotationBackend = "service.kubernetes.io/backend-service"
-	annotationClaim   = "safedrain.dev/drain" // on nodes that a drain is at work on
 	annotationType    = "networking.gke.io/load-balancer-type"
 	finalizerCleanup  = "service.kubernetes.io/load-balancer-cleanup"
 	finalizerPrefix   = "gke.networking.io/l4-"
@@ -67,7 +66,7 @@ func (w *world) reason(svc *corev1.Service) string {
 // the node; not whether it is Ready). The label of a drain that is under way is a request, not yet a fact.
 func barred(n *corev1.Node) (lbhooks.Seat, bool) {
 	label := fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
-	_, claimed := n.Annotations[annotationClaim]
+	claimed := lbhooks.Claimed(n)
 	switch {
 	case lbhooks.Virtual(n):
 		return lbhooks.Seat{In: lbhooks.No, Why: "a virtual node, no balancer can send to it"}, true

@@ -47,7 +47,7 @@ func (h *Hook) call(ctx context.Context, action protocol.Action, t lbhooks.Targe
 		}
 		return nil, h.wrong(action, t, err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, protocol.MaxAnswer+1))
 	switch {
 	case err != nil:

@@ -100,7 +100,7 @@ func (f *tokenFile) read() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	data, err := io.ReadAll(io.LimitReader(file, maxToken))
 	if err != nil {
 		return "", err

@@ -80,15 +80,17 @@ func TestRetries(t *testing.T) {
 		atLeast time.Duration
 		says    string
 	}{
-		"503, then fine":       {answers: []func(http.ResponseWriter, *http.Request){status(503), status(500)}, calls: 3},
-		"429, Retry-After":     {answers: []func(http.ResponseWriter, *http.Request){status(429, "Retry-After", "1")}, calls: 2, atLeast: time.Second},
-		"a connection cut":     {answers: []func(http.ResponseWriter, *http.Request){func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }}, calls: 2},
-		"for ever":             {answers: []func(http.ResponseWriter, *http.Request){status(503), status(503), status(503), status(503), status(503)}, calls: 4, says: "503 Service Unavailable"},
-		"never":                {answers: []func(http.ResponseWriter, *http.Request){status(503)}, options: []string{"retries", "0"}, calls: 1, says: "503"},
-		"later than there is":  {answers: []func(http.ResponseWriter, *http.Request){status(503, "Retry-After", "3600")}, calls: 1, says: "503"},
-		"later, as a date":     {answers: []func(http.ResponseWriter, *http.Request){status(429, "Retry-After", "Fri, 31 Dec 2199 23:59:59 GMT")}, calls: 1, says: "429"},
-		"400 is not repeated":  {answers: []func(http.ResponseWriter, *http.Request){status(400)}, calls: 1, says: "400"},
-		"a refusal, with text": {answers: []func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "pool edge\nis locked", 409) }}, calls: 1, says: "409 Conflict: pool edge is locked"},
+		"503, then fine":      {answers: []func(http.ResponseWriter, *http.Request){status(503), status(500)}, calls: 3},
+		"429, Retry-After":    {answers: []func(http.ResponseWriter, *http.Request){status(429, "Retry-After", "1")}, calls: 2, atLeast: time.Second},
+		"a connection cut":    {answers: []func(http.ResponseWriter, *http.Request){func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }}, calls: 2},
+		"for ever":            {answers: []func(http.ResponseWriter, *http.Request){status(503), status(503), status(503), status(503), status(503)}, calls: 4, says: "503 Service Unavailable"},
+		"never":               {answers: []func(http.ResponseWriter, *http.Request){status(503)}, options: []string{"retries", "0"}, calls: 1, says: "503"},
+		"later than there is": {answers: []func(http.ResponseWriter, *http.Request){status(503, "Retry-After", "3600")}, calls: 1, says: "503"},
+		"later, as a date":    {answers: []func(http.ResponseWriter, *http.Request){status(429, "Retry-After", "Fri, 31 Dec 2199 23:59:59 GMT")}, calls: 1, says: "429"},
+		"400 is not repeated": {answers: []func(http.ResponseWriter, *http.Request){status(400)}, calls: 1, says: "400"},
+		"a refusal, with text": {answers: []func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "pool edge\nis locked", http.StatusConflict)
+		}}, calls: 1, says: "409 Conflict: pool edge is locked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, nil)

@@ -52,14 +52,8 @@ func configOf(pod *corev1.Pod) config {
 		c.labels = c.labels || s.on("enable_node_labeling", "enableNodeLabeling")
 		c.file = c.file || s["config_file"] != "" || s["config"] != ""
 		c.classOnly = c.classOnly || s.on("lb_class_only", "lbClassOnly")
-		if name, ok := s["lb_class_name"]; ok {
-			c.class = name
-		} else if name, ok := s["lbClassName"]; ok {
-			c.class = name
-		}
-		if value := cmp.Or(s["lb_class_legacy_handling"], s["lbClassNameLegacyHandling"]); value != "" {
-			legacy = value != "false"
-		}
+		c.class = s.text(c.class, "lb_class_name", "lbClassName")
+		legacy = s.text(strconv.FormatBool(legacy), "lb_class_legacy_handling", "lbClassNameLegacyHandling") != "false"
 		c.namespace = cmp.Or(s["svc_namespace"], c.namespace)
 		leaseName = cmp.Or(s["svc_leasename"], s["servicesLeaseName"], leaseName)
 	}
@@ -104,6 +98,16 @@ func settingsOf(c *corev1.Container) settings {
 		}
 	}
 	return s
+}
+
+// text is the value of a setting that is given, else what it was.
+func (s settings) text(was, variable, flag string) string {
+	for _, name := range []string{variable, flag} {
+		if value, ok := s[name]; ok {
+			return value
+		}
+	}
+	return was
 }
 
 func (s settings) on(variable, flag string) bool {

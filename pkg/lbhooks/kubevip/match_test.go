@@ -141,10 +141,14 @@ func TestMatch(t *testing.T) {
 		"set up in two ways":        {objects: []change{agents(kubeviptest.PerService, "n1"), agents(kubeviptest.Global, "n2"), holds, obeys, serving("n1", "n2")}, seats: "?+ ?+ ?+", label: true, says: "different ways"},
 		"one lease for all":         {objects: []change{global, leads, obeys, serving("n1", "n2", "n3")}, seats: "Y+ N+ N+", label: true, proof: true, says: "kube-vip/plndr-svcs-lock is held by n1"},
 		"a leader without endpoint": {objects: []change{global, leads, obeys, serving("n2", "n3")}, seats: "N+ N+ N+", label: true, says: "n1 could win without an endpoint"},
-		"a future one without": {objects: []change{global, leads, obeys, serving("n1", "n2"), func(o *hooktest.Objects) { o.Going = []string{"n1"} }},
-			seats: "Y+ N+ N+", label: true, says: "n3 could win without an endpoint"},
-		"all that stay have one": {objects: []change{agents(kubeviptest.Global, "n1", "n2"), leads, obeys, serving("n1", "n2"), func(o *hooktest.Objects) { o.Going = []string{"n1"} }},
-			seats: "Y+ N+ N", label: true, proof: true},
+		"a future one without": {
+			objects: []change{global, leads, obeys, serving("n1", "n2"), func(o *hooktest.Objects) { o.Going = []string{"n1"} }},
+			seats:   "Y+ N+ N+", label: true, says: "n3 could win without an endpoint",
+		},
+		"all that stay have one": {
+			objects: []change{agents(kubeviptest.Global, "n1", "n2"), leads, obeys, serving("n1", "n2"), func(o *hooktest.Objects) { o.Going = []string{"n1"} }},
+			seats:   "Y+ N+ N", label: true, proof: true,
+		},
 		"a lease by another name": {objects: []change{global, env("svc_leasename", "x/y"), held("x", "y", "n2"), obeys, serving("n1", "n2", "n3")}, seats: "N+ Y+ N+", label: true, proof: true, says: "Lease x/y"},
 		"forced to its own":       {objects: []change{global, env("per_service_election_on_demand", "true"), holds, obeys, serving("n1", "n2")}, svc: annotated("kube-vip.io/forcePerServiceElection", "true"), seats: "Y+ N+ N+", label: true, proof: true},
 		"bgp":                     {objects: []change{bgp, obeys, serving("n1", "n2")}, seats: "Y+ Y+ N+", label: true, proof: true, says: "by BGP from every node with an endpoint"},

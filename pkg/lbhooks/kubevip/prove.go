@@ -43,7 +43,7 @@ func (h *Hook) Prove(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, erro
 
 func (h *Hook) settings(svc *corev1.Service) *config {
 	if c, ok := h.configs.Load(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}); ok {
-		return c.(*config) //nolint:errcheck // nothing else is stored
+		return c.(*config)
 	}
 	c := defaultConfig()
 	return &c

@@ -23,9 +23,6 @@ const (
 	KindAnswer  = "HookAnswer"
 )
 
-// annotationClaim on a Node is the claim of the run that drains it; only its run's identity is read here.
-const annotationClaim = "safedrain.dev/drain"
-
 // Action is what is asked for.
 type Action string
 
@@ -105,7 +102,7 @@ func runOf(n *corev1.Node) string {
 	var claim struct {
 		Run string `json:"run"`
 	}
-	if err := json.Unmarshal([]byte(n.Annotations[annotationClaim]), &claim); err != nil {
+	if err := json.Unmarshal([]byte(n.Annotations[lbhooks.AnnotationDrain]), &claim); err != nil {
 		return ""
 	}
 	return claim.Run

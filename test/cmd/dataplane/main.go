@@ -17,11 +17,10 @@ import (
 	"syscall"
 
 	"k8s.io/component-base/cli"
-	kubeproxy "k8s.io/kubernetes/cmd/kube-proxy/app"
-
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubeproxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 
 	"github.com/safedrain/safedrain/test/dataplane/agent"
 	"github.com/safedrain/safedrain/test/dataplane/load"

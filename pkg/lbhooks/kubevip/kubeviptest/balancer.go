@@ -148,11 +148,11 @@ func (b *Balancer) Hold(ctx context.Context, holder string, renewed time.Time) e
 	seconds, at := int32(15), metav1.NewMicroTime(renewed)
 	want := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	want.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &at}
-	have, err := leases.Create(ctx, want, metav1.CreateOptions{})
-	if !apierrors.IsAlreadyExists(err) {
+	if _, err := leases.Create(ctx, want, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if have, err = leases.Get(ctx, name, metav1.GetOptions{}); err != nil {
+	have, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
 		return err
 	}
 	have.Spec = want.Spec
