@@ -150,8 +150,10 @@ func (w *world) run(ctx context.Context, round int) (err error) {
 	if w.before, err = nodesOf(ctx, w.admin, w.names); err != nil {
 		return err
 	}
-	var all sync.WaitGroup
-	start := make(chan struct{})
+	var all, acquiring sync.WaitGroup
+	acquiring.Add(len(w.runs))
+	start, acquired := make(chan struct{}), make(chan struct{})
+	go func() { acquiring.Wait(); close(acquired) }()
 	for i, c := range w.runs {
 		// In half of the rounds all start at once, in the others one after the other, about as far apart as a call takes.
 		delay := time.Duration(0)
@@ -162,6 +164,8 @@ func (w *world) run(ctx context.Context, round int) (err error) {
 			<-start
 			<-time.After(delay)
 			c.held, _, c.err = c.c.Acquire(ctx, c.nodes, w.judge(c))
+			acquiring.Done()
+			c.live(ctx, acquired)
 		})
 	}
 	close(start)
@@ -170,6 +174,21 @@ func (w *world) run(ctx context.Context, round int) (err error) {
 		return err
 	}
 	return w.undo(ctx)
+}
+
+// live renews the claims of a run that went on until the others have ended too, as every run does: one that found a claim
+// there before its own ticket watches whether it lives.
+func (c *contender) live(ctx context.Context, until <-chan struct{}) {
+	for c.err == nil {
+		select {
+		case <-until:
+			return
+		case <-time.After(time.Second):
+		}
+		for _, h := range c.held {
+			c.err = errors.Join(c.err, h.Renew(ctx))
+		}
+	}
 }
 
 // checkRuns: as many go on as may, together they leave every Service an endpoint, and who lost says to whom.
@@ -216,6 +235,9 @@ func (w *world) checkNodes(ctx context.Context) error {
 			continue
 		}
 		for _, name := range c.nodes {
+			if after[name] == nil {
+				continue // held by two, which checkRuns says
+			}
 			cl, err := claim.Of(after[name])
 			if err != nil || cl == nil || cl.Run != c.id || cl.Phase != claim.Granted || !after[name].Spec.Unschedulable {
 				errs = append(errs, fmt.Errorf("node %s of %s: claim %+v, cordoned %t, %w", name, c.id, cl, after[name].Spec.Unschedulable, err))
