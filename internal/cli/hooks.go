@@ -70,17 +70,20 @@ type hooksRun struct {
 	source SourceFlags
 	output format
 	fix    bool
+	iam    bool
 	hooks  HookFlags
 }
 
 func (a *app) hooksCommand() *cobra.Command {
 	r := &hooksRun{app: a}
 	cmd := &cobra.Command{
-		Use:   "hooks [NAMESPACE/NAME | NODE]",
+		Use:   "hooks [NAMESPACE/NAME | NODE | HOOK --iam]",
 		Short: "Show which balancer fronts which Service, what it can prove, and what is missing",
 		Long: "Show which balancer fronts each Service that is reachable from outside, which nodes it sends to, what can prove that a\n" +
-			"node left it, and what is missing for that. With a Service: why this hook. With a node: the Services that use it.",
-		Example:           "  " + a.name + " hooks\n  " + a.name + " hooks ingress/edge\n  " + a.name + " hooks --fix",
+			"node left it, and what is missing for that. With a Service: why this hook. With a node: the Services that use it.\n" +
+			"With --iam: the least rights that a cloud's hook needs there.",
+		Example: "  " + a.name + " hooks\n  " + a.name + " hooks ingress/edge\n  " + a.name + " hooks --fix\n" +
+			"  " + a.name + " hooks aws --iam",
 		Args:              atMost(1),
 		ValidArgsFunction: a.completeNodes,
 		RunE:              r.run,
@@ -89,6 +92,7 @@ func (a *app) hooksCommand() *cobra.Command {
 	cmd.Flags().VarP(&r.output, "output", "o", "Output format: json, yaml, wide or name.")
 	r.hooks.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&r.fix, "fix", false, "Print the commands that make Services provable.")
+	cmd.Flags().BoolVar(&r.iam, "iam", false, "Print the least policy or role outside the cluster for this hook, with its options.")
 	return cmd
 }
 
@@ -101,6 +105,9 @@ func (r *hooksRun) run(cmd *cobra.Command, args []string) error {
 	chosen, err := r.hooks.choose(nil)
 	if err != nil {
 		return err
+	}
+	if r.iam {
+		return r.policy(args, chosen)
 	}
 	w, err := r.app.load(ctx, &r.source, chosen, cluster.Scope{})
 	if err != nil {

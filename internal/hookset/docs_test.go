@@ -81,8 +81,10 @@ func TestDocumentedBalancers(t *testing.T) {
 
 // Every option of a hook is on its page.
 func TestDocumentedHooks(t *testing.T) {
-	for _, name := range []string{"aws", "azure", "exec", "gcp", "http"} {
-		text, err := os.ReadFile("../../docs/hooks/" + name + ".md")
+	for name, page := range map[string]string{
+		"aws": "aws", "azure": "azure", "exec": "exec", "gcp": "gcp", "http": "http", "kube-vip": "kube-vip", "metallb-l2": "metallb",
+	} {
+		text, err := os.ReadFile("../../docs/hooks/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +95,7 @@ func TestDocumentedHooks(t *testing.T) {
 		}
 		for _, option := range strings.Split(known, ", ") {
 			if !strings.Contains(string(text), "`"+option+"`") {
-				t.Errorf("docs/hooks/%s.md lacks the option %s", name, option)
+				t.Errorf("docs/hooks/%s.md lacks the option %s", page, option)
 			}
 		}
 	}

@@ -26,19 +26,20 @@ import (
 	"github.com/safedrain/safedrain/pkg/lbhooks/kuberouter"
 	"github.com/safedrain/safedrain/pkg/lbhooks/kubevip"
 	"github.com/safedrain/safedrain/pkg/lbhooks/metallb"
+	"github.com/safedrain/safedrain/pkg/lbhooks/outside"
 	"github.com/safedrain/safedrain/pkg/lbhooks/servicelb"
 )
 
 // constructors are all hooks by name. One that has options takes them from Deps.options and lists them in knownOptions.
 var constructors = map[string]func(Deps) lbhooks.Hook{
-	metallb.L2:         func(d Deps) lbhooks.Hook { return metallb.NewL2(d.Kubernetes, d.Dynamic) },
+	metallb.L2:         func(d Deps) lbhooks.Hook { return d.watched(metallb.NewL2(d.Kubernetes, d.Dynamic)) },
 	metallb.BGP:        func(d Deps) lbhooks.Hook { return metallb.NewBGP(d.Kubernetes, d.Dynamic) },
 	servicelb.Name:     func(d Deps) lbhooks.Hook { return servicelb.New(d.Kubernetes) },
 	cilium.BGP:         func(d Deps) lbhooks.Hook { return cilium.NewBGP(d.Dynamic) },
 	cilium.L2:          func(d Deps) lbhooks.Hook { return cilium.NewL2(d.Kubernetes, clock.RealClock{}) },
 	calico.Name:        func(d Deps) lbhooks.Hook { return calico.New(d.Dynamic, clock.RealClock{}) },
 	kuberouter.Name:    func(Deps) lbhooks.Hook { return kuberouter.New() },
-	kubevip.Name:       func(d Deps) lbhooks.Hook { return kubevip.New(d.Kubernetes, clock.RealClock{}) },
+	kubevip.Name:       func(d Deps) lbhooks.Hook { return d.watched(kubevip.New(d.Kubernetes, clock.RealClock{})) },
 	azure.Name:         func(d Deps) lbhooks.Hook { return azure.New(d.Kubernetes, d.options(), azure.SDK{}) },
 	gcp.Name:           func(d Deps) lbhooks.Hook { return gcp.New(d.Kubernetes, d.options(), gcp.SDK{}) },
 	aws.Name:           func(d Deps) lbhooks.Hook { return aws.New(d.Kubernetes, d.Dynamic, d.options()) },
@@ -65,6 +66,9 @@ type Deps struct {
 
 // options are those of the hook under construction; a constructor hands them to its hook.
 func (d Deps) options() lbhooks.Options { return d.Settings.options[d.name] }
+
+// watched adds a look from outside to the hook under construction, where its options ask for one.
+func (d Deps) watched(hook lbhooks.Hook) lbhooks.Hook { return outside.Wrap(hook, d.options()) }
 
 // Set is the hooks, ready to be asked.
 type Set struct {

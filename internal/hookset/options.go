@@ -10,6 +10,9 @@ import (
 	execcmd "github.com/safedrain/safedrain/pkg/lbhooks/exec"
 	"github.com/safedrain/safedrain/pkg/lbhooks/gcp"
 	httphook "github.com/safedrain/safedrain/pkg/lbhooks/http"
+	"github.com/safedrain/safedrain/pkg/lbhooks/kubevip"
+	"github.com/safedrain/safedrain/pkg/lbhooks/metallb"
+	"github.com/safedrain/safedrain/pkg/lbhooks/outside"
 )
 
 // knownOptions are the options of each hook that has any, by the hook's name: "aws": aws.Options(). A hook without an
@@ -20,6 +23,8 @@ var knownOptions = map[string][]lbhooks.Option{
 	gcp.Name:      gcp.Options(),
 	execcmd.Name:  execcmd.Options(),
 	httphook.Name: httphook.Options(),
+	kubevip.Name:  outside.Options(),
+	metallb.L2:    outside.Options(),
 }
 
 // named are the hooks that may be configured more than once, under names of their own.

@@ -63,7 +63,7 @@ func TestConfigMistakes(t *testing.T) {
 		"timeout":               {header + "rules:\n- {timeout: -1s}\n", []string{`timeout "-1s" is not a duration`}},
 		"timeout of nothing":    {header + "rules:\n- {timeout: 0s}\n", []string{"longer than 0s"}},
 		"option unknown":        {header + "hooks:\n- name: exec\n  options:\n    comand: /bin/true\n", []string{"line 4", "hook exec", `no option "comand"; known: command, settle, timeout`}},
-		"option of no hook":     {header + "hooks:\n- name: metallb-l2\n  options: {x: y}\n", []string{`no option "x"; known: none`}},
+		"option of no hook":     {header + "hooks:\n- name: metallb-bgp\n  options: {x: y}\n", []string{`no option "x"; known: none`}},
 		"option that is a map":  {header + "hooks:\n- name: exec\n  options: {command: {a: b}}\n", []string{"line 5", "one value or a list"}},
 		"hook twice":            {header + "hooks:\n- {name: exec}\n- {name: exec}\n", []string{"line 5", "there twice"}},
 		"hook without a name":   {header + "hooks:\n- {type: exec}\n", []string{"line 4", "without a name"}},

@@ -10,9 +10,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Defaults of [WaitOptions]. The slowest poll stays below a second, so that a proof is noticed within a second of it.
+// Defaults of [WaitOptions]. Each time between two observations is a quarter longer than the one before, so that a proof is
+// noticed within a fifth of the time that it took to come; the slowest poll stays below a second.
 const (
-	DefaultPoll    = 250 * time.Millisecond
+	DefaultPoll    = 100 * time.Millisecond
 	DefaultMaxPoll = 900 * time.Millisecond
 	DefaultCall    = 10 * time.Second
 )
@@ -20,7 +21,7 @@ const (
 // WaitOptions are how long and how patiently [Wait] observes. Zero values stand for the defaults.
 type WaitOptions struct {
 	Timeout time.Duration // of the whole wait; 0: as long as the context lives
-	Poll    time.Duration // first time between observations, doubled up to MaxPoll, less up to a fifth of jitter
+	Poll    time.Duration // first time between observations, growing up to MaxPoll, less up to a fifth of jitter
 	MaxPoll time.Duration
 	Stable  int           // observations in a row that must say out; 0: the hook's pace, or one
 	Call    time.Duration // deadline of one observation
@@ -140,7 +141,7 @@ func (w *waiter) sleep(ctx context.Context) error {
 	if w.opts.Timeout > 0 {
 		delay = min(delay, max(w.opts.Timeout-w.clock.Since(w.started), 0))
 	}
-	w.delay = min(w.delay*2, w.opts.MaxPoll)
+	w.delay = min(w.delay+w.delay/4, w.opts.MaxPoll)
 	timer := w.clock.NewTimer(delay)
 	defer timer.Stop()
 	select {

@@ -15,7 +15,7 @@ import (
 // deregisters reports whether the hook itself takes nodes out for a Service: it is told to, and the groups are named by the
 // Service. What a controller owns it would register again at once.
 func (h *Hook) deregisters(svc *corev1.Service) bool {
-	return h.options.Bool(optionDeregister) && len(named(svc)) > 0
+	return Deregisters(h.options) && len(named(svc)) > 0
 }
 
 // deregister takes the node out of each group, one group after the other. What is about to go is recorded on the node

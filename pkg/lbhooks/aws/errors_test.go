@@ -3,6 +3,7 @@ package aws_test
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,9 +94,22 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// The published policy grants what the hook calls, and no more.
+// The published policies grant what the hook calls, and no more: reads, and with the option deregister writes too.
 func TestPolicy(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "iam", "aws.json"))
+	reads := map[string][]string{"SafedrainProve on *": aws.ReadActions()}
+	both := maps.Clone(reads)
+	both["SafedrainDeregister on arn:aws:elasticloadbalancing:*:*:targetgroup/*/*"] = aws.WriteActions()
+	for file, want := range map[string]map[string][]string{"aws.json": reads, "aws-deregister.json": both} {
+		if diff := cmp.Diff(want, statements(t, file)); diff != "" {
+			t.Errorf("%s: -want +got\n%s", file, diff)
+		}
+	}
+}
+
+// statements are the actions of a published policy, by the name of their statement and its resource.
+func statements(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "iam", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +130,7 @@ func TestPolicy(t *testing.T) {
 		}
 		got[s.Sid+" on "+s.Resource] = s.Action
 	}
-	want := map[string][]string{
-		"SafedrainProve on *": aws.ReadActions(),
-		"SafedrainDeregister on arn:aws:elasticloadbalancing:*:*:targetgroup/*/*": aws.WriteActions(),
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	return got
 }
 
 // Without credentials or a region nothing is tried for long, and the error says what to do.
@@ -183,7 +191,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%d of 40 were looked at, want 5", n)
 	}
 	cloud.always(&answer{status: 403, code: "AccessDenied", message: "no"})
-	want := []lbhooks.Missing{{What: "not allowed elasticloadbalancing:DescribeTargetHealth on *", Why: "the policy is in docs/iam/aws.json", Forbidden: true}}
+	want := []lbhooks.Missing{{What: "not allowed elasticloadbalancing:DescribeTargetHealth on *", Why: "safedrain hooks aws --iam prints the least policy", Forbidden: true}}
 	if diff := cmp.Diff(want, hook.Check(t.Context(), all)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

@@ -61,6 +61,9 @@ func Options() []lbhooks.Option {
 	}
 }
 
+// Deregisters reports whether options let the hook deregister and register targets itself, which takes rights of its own.
+func Deregisters(o lbhooks.Options) bool { return o.Bool(optionDeregister) }
+
 func checkProof(value string) error {
 	if value != proofDraining && value != proofAbsent {
 		return errors.New("write " + proofDraining + " or " + proofAbsent)

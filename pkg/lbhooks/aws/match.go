@@ -1,8 +1,6 @@
 package aws
 
 import (
-	"fmt"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/lbhooks/pool"
 	"github.com/safedrain/safedrain/pkg/lbhooks/timing"
 )
 
@@ -85,38 +84,29 @@ func newWorld(objects lbhooks.Objects) *world {
 }
 
 // barred follows the owners' own rules: aws-load-balancer-controller pkg/backend/endpoint_utils.go (presence of the label,
-// two taints, condition Ready) and cloud-provider controllers/service/controller.go (value of the label, one taint). The
-// label of a drain that is under way is a request, not yet a fact.
+// two taints, condition Ready) and cloud-provider controllers/service/controller.go (value of the label, one taint).
 func barred(n *corev1.Node, by owner) (lbhooks.Seat, bool) {
-	no := func(format string, args ...any) (lbhooks.Seat, bool) {
-		return lbhooks.Seat{In: lbhooks.No, Why: fmt.Sprintf(format, args...)}, true
-	}
-	if lbhooks.Virtual(n) {
-		return no("a virtual node, no balancer can send to it")
-	}
-	if by == nobody {
-		return lbhooks.Seat{}, false
-	}
-	excluded := lbhooks.ExcludedByValue(n)
-	if by == controller {
-		excluded = lbhooks.ExcludedByPresence(n)
-	}
-	claimed := lbhooks.Claimed(n)
-	label := fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
+	excluded := lbhooks.ExcludedByValue
 	switch {
-	case excluded && claimed:
-		return lbhooks.Seat{In: lbhooks.Unknown, Why: label + " by a drain, AWS tells whether the node left"}, true
-	case excluded:
-		return no("%s", label)
-	case lbhooks.ToBeDeleted(n):
-		return no("tainted ToBeDeletedByClusterAutoscaler")
+	case by == nobody && !lbhooks.Virtual(n):
+		return lbhooks.Seat{}, false
+	case by == controller:
+		excluded = lbhooks.ExcludedByPresence
+	}
+	if seat, out := pool.Barred(n, excluded, "AWS tells whether the node left"); out {
+		return seat, true
+	}
+	switch {
 	case by == controller && disrupted(n):
-		return no("tainted %s", taintDisrupted)
+		return pool.Out("tainted " + taintDisrupted)
 	case by == controller && !ready(n):
 		return lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "not Ready: the controller registers Ready nodes"}, true
 	}
 	return lbhooks.Seat{}, false
 }
+
+// member is a node in the rotation.
+const member = "registered"
 
 func disrupted(n *corev1.Node) bool {
 	for _, t := range n.Spec.Taints {
@@ -158,7 +148,7 @@ func (h *Hook) rotation(w *world, f front, svc *corev1.Service, objects lbhooks.
 	}
 	r.Provable, r.Removal, r.Timeout = true, lbhooks.RemovalLabel, h.patience()
 	r.Evidence = "the rule of the " + string(f.owner) + ": every node without the exclude label"
-	r.Rest = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "registered: not excluded"}
+	pool.Open(&r, member)
 	w.narrow(&r, f, svc)
 	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		w.probed(&r, f, svc, objects)
@@ -238,18 +228,7 @@ func (w *world) probed(r *lbhooks.Rotation, f front, svc *corev1.Service, object
 	if hc == nil && !probesNodePort {
 		return
 	}
-	r.HealthCheck, r.Follows = hc, true
-	r.Evidence += " that passes its health check"
-	r.Rest = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no ready endpoint: its health check fails"}
-	seats := maps.Clone(r.Seats)
-	for node := range lbhooks.NodesWith(objects.Slices(svc.Namespace, svc.Name), lbhooks.EndpointReady) {
-		if _, out := r.Shared[node]; out {
-			continue
-		}
-		if _, out := seats[node]; !out {
-			r.Seats[node] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "registered, and has a ready endpoint"}
-		}
-	}
+	pool.Narrow(r, member, hc, objects.Slices(svc.Namespace, svc.Name))
 }
 
 // settleFor is the time to wait after a proof about targets of a protocol.

@@ -8,5 +8,5 @@ import (
 
 // Check reads what a proof would read, for a few Services, and says what stands against it.
 func (h *Hook) Check(ctx context.Context, all []lbhooks.Target) []lbhooks.Missing {
-	return lbhooks.TryProofs[*Forbidden](ctx, h, all, "pools and health", "the role is in docs/iam/azure.json")
+	return lbhooks.TryProofs[*Forbidden](ctx, h, all, "pools and health", "safedrain hooks azure --iam prints the least role")
 }

@@ -1,14 +1,13 @@
 package azure
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
-	"github.com/safedrain/safedrain/pkg/lbhooks/timing"
+	"github.com/safedrain/safedrain/pkg/lbhooks/pool"
 )
 
 // What ties a Service to Azure's load balancer. Sources: cloud-provider-azure pkg/consts and pkg/provider/azure.go
@@ -55,50 +54,26 @@ func (w *world) reason(svc *corev1.Service) string {
 }
 
 // barred follows the cloud provider: presence of the label, nodes that it does not manage, the autoscaler's taint; not
-// whether a node is Ready. The label of a drain that is under way is a request, not yet a fact.
+// whether a node is Ready.
 func barred(n *corev1.Node) (lbhooks.Seat, bool) {
-	label := fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
-	claimed := lbhooks.Claimed(n)
-	switch {
-	case lbhooks.Virtual(n):
-		return lbhooks.Seat{In: lbhooks.No, Why: "a virtual node, no balancer can send to it"}, true
-	case lbhooks.ExcludedByPresence(n) && claimed:
-		return lbhooks.Seat{In: lbhooks.Unknown, Why: label + " by a drain, Azure tells whether the node left"}, true
-	case lbhooks.ExcludedByPresence(n):
-		return lbhooks.Seat{In: lbhooks.No, Why: label}, true
-	case lbhooks.ToBeDeleted(n):
-		return lbhooks.Seat{In: lbhooks.No, Why: "tainted ToBeDeletedByClusterAutoscaler"}, true
-	case n.Labels[labelManaged] == "false":
-		return lbhooks.Seat{In: lbhooks.No, Why: "label " + labelManaged + "=false"}, true
+	if seat, out := pool.Barred(n, lbhooks.ExcludedByPresence, "Azure tells whether the node left"); out {
+		return seat, true
+	}
+	if n.Labels[labelManaged] == "false" {
+		return pool.Out("label " + labelManaged + "=false")
 	}
 	return lbhooks.Seat{}, false
 }
 
+// member is a node in the rotation.
+const member = "in the backend pool"
+
 func (w *world) rotation(svc *corev1.Service, objects lbhooks.Objects, reason string) lbhooks.Rotation {
 	r := lbhooks.Rotation{
 		Hook: Name, Reason: reason, Removal: lbhooks.RemovalLabel, Provable: true, Shared: w.barred, Seats: map[string]lbhooks.Seat{},
-		Evidence: "the cloud provider's rule: every node without the exclude label",
-		Rest:     lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "in the backend pool: not excluded"},
-		Timeout:  patience,
+		Evidence: "the cloud provider's rule: every node without the exclude label", Timeout: patience,
 	}
-	if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
-		return r
-	}
-	hc, err := timing.Known(svc, w.sample)
-	switch {
-	case err != nil:
-		r.Evidence += "; its probe is not known: " + err.Error()
-		return r
-	case hc == nil:
-		return r
-	}
-	r.HealthCheck, r.Follows = hc, true
-	r.Evidence += " whose healthCheckNodePort answers"
-	r.Rest = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no ready endpoint: its probe fails"}
-	for node := range lbhooks.NodesWith(objects.Slices(svc.Namespace, svc.Name), lbhooks.EndpointReady) {
-		if _, out := r.Shared[node]; !out {
-			r.Seats[node] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "in the backend pool, and has a ready endpoint"}
-		}
-	}
+	pool.Open(&r, member)
+	pool.Checked(&r, member, svc, w.sample, objects)
 	return r
 }

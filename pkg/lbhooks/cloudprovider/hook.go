@@ -20,7 +20,7 @@ const Name = "cloud-provider"
 // Hook is the hook cloud-provider.
 type Hook struct {
 	client kubernetes.Interface
-	memo   lbhooks.Memo[*pool]
+	memo   lbhooks.Memo[*world]
 }
 
 var (
@@ -50,11 +50,11 @@ func (h *Hook) Match(svc *corev1.Service, objects lbhooks.Objects) (lbhooks.Rota
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer || svc.Spec.LoadBalancerClass != nil || foreign(svc) {
 		return lbhooks.Rotation{}, false
 	}
-	p := h.memo.Get(objects, newPool)
-	r := p.rotation(svc, objects)
+	w := h.memo.Get(objects, newWorld)
+	r := w.rotation(svc, objects)
 	switch {
-	case p.cloud != "":
-		r.Reason = "type LoadBalancer without a class, and the nodes' providerID says " + p.cloud
+	case w.cloud != "":
+		r.Reason = "type LoadBalancer without a class, and the nodes' providerID says " + w.cloud
 	case len(svc.Status.LoadBalancer.Ingress) > 0:
 		r.Reason = "type LoadBalancer without a class, and its status has an address"
 	default:
@@ -65,5 +65,5 @@ func (h *Hook) Match(svc *corev1.Service, objects lbhooks.Objects) (lbhooks.Rota
 
 // Assert returns the rotation of a Service that a user says the service controller fronts.
 func (h *Hook) Assert(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation {
-	return h.memo.Get(objects, newPool).rotation(svc, objects)
+	return h.memo.Get(objects, newWorld).rotation(svc, objects)
 }

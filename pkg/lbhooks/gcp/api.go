@@ -31,7 +31,7 @@ type SDK struct {
 }
 
 // The answers of Compute Engine, as far as the hook reads them. The generated client of that API is left out on purpose: it
-// would more than double the size of the program.
+// would nearly double the size of the program, docs/adr/0004.
 type (
 	backendService struct {
 		Backends []struct {

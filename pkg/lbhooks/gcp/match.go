@@ -1,13 +1,12 @@
 package gcp
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/lbhooks/pool"
 	"github.com/safedrain/safedrain/pkg/lbhooks/timing"
 )
 
@@ -63,46 +62,26 @@ func (w *world) reason(svc *corev1.Service) string {
 }
 
 // barred follows ingress-gce pkg/utils/zonegetter (presence of the label, the autoscaler's taint, a GKE upgrade that drains
-// the node; not whether it is Ready). The label of a drain that is under way is a request, not yet a fact.
+// the node; not whether it is Ready).
 func barred(n *corev1.Node) (lbhooks.Seat, bool) {
-	label := fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
-	claimed := lbhooks.Claimed(n)
-	switch {
-	case lbhooks.Virtual(n):
-		return lbhooks.Seat{In: lbhooks.No, Why: "a virtual node, no balancer can send to it"}, true
-	case lbhooks.ExcludedByPresence(n) && claimed:
-		return lbhooks.Seat{In: lbhooks.Unknown, Why: label + " by a drain, Google tells whether the node left"}, true
-	case lbhooks.ExcludedByPresence(n):
-		return lbhooks.Seat{In: lbhooks.No, Why: label}, true
-	case lbhooks.ToBeDeleted(n):
-		return lbhooks.Seat{In: lbhooks.No, Why: "tainted ToBeDeletedByClusterAutoscaler"}, true
-	case slices.Contains([]string{"drain", "upgrading"}, n.Labels[labelGKEOperation]):
-		return lbhooks.Seat{In: lbhooks.No, Why: "label " + labelGKEOperation + "=" + n.Labels[labelGKEOperation]}, true
+	if seat, out := pool.Barred(n, lbhooks.ExcludedByPresence, "Google tells whether the node left"); out {
+		return seat, true
+	}
+	if operation := n.Labels[labelGKEOperation]; operation == "drain" || operation == "upgrading" {
+		return pool.Out("label " + labelGKEOperation + "=" + operation)
 	}
 	return lbhooks.Seat{}, false
 }
 
+// member is a node in the rotation.
+const member = "a backend"
+
 func (w *world) rotation(svc *corev1.Service, objects lbhooks.Objects, reason string) lbhooks.Rotation {
 	r := lbhooks.Rotation{
 		Hook: Name, Reason: reason, Removal: lbhooks.RemovalLabel, Provable: true, Shared: w.barred, Seats: map[string]lbhooks.Seat{},
-		Evidence: "the controllers' rule: every node without the exclude label",
-		Rest:     lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "a backend: not excluded"},
-		Timeout:  patience,
+		Evidence: "the controllers' rule: every node without the exclude label", Timeout: patience,
 	}
-	if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
-		return r
-	}
-	hc, err := timing.Known(svc, w.sample)
-	if err != nil || hc == nil {
-		return r
-	}
-	r.HealthCheck, r.Follows = hc, true
-	r.Evidence += " whose healthCheckNodePort answers"
-	r.Rest = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no ready endpoint: its health check fails"}
-	for node := range lbhooks.NodesWith(objects.Slices(svc.Namespace, svc.Name), lbhooks.EndpointReady) {
-		if _, out := r.Shared[node]; !out {
-			r.Seats[node] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "a backend, and has a ready endpoint"}
-		}
-	}
+	pool.Open(&r, member)
+	pool.Checked(&r, member, svc, w.sample, objects)
 	return r
 }

@@ -20,6 +20,7 @@ func TestBefore(t *testing.T) {
 		"one of the others":    {passing, failing, passing, true},
 		"the node fails":       {failing, passing, passing, false},
 		"the node is silent":   {hang, passing, passing, false},
+		"the node refuses":     {refuse, passing, passing, false},
 		"the node answers odd": {otherName, passing, passing, false},
 		"the others fail":      {passing, failing, failing, false},
 		"the others are sick":  {passing, proxyIsSick, empty, false},
@@ -29,6 +30,9 @@ func TestBefore(t *testing.T) {
 			p.say("n1", test.n1)
 			p.say("n2", test.n2)
 			p.say("n3", test.n3)
+			if test.n1 == refuse {
+				p.doors["n1"].Close()
+			}
 			hook := healthcheck.New(impatient())
 			others := []*corev1.Node{p.target("n2").Node, p.target("n3").Node}
 			evidence, err := hook.Before(t.Context(), p.target("n1"), others)

@@ -159,7 +159,9 @@ func (m *match) fill(r *lbhooks.Rotation, objects lbhooks.Objects) {
 			r.Moves = m.moves(in, m.candidates(e.l2, serving(), objects), objects)
 		}
 	}
-	m.seatMute(r, e, m.local(m.w.mute(), serving()))
+	if len(m.w.muted) > 0 {
+		m.seatMute(r, e, m.local(m.w.muted, serving()))
+	}
 	if !m.w.speakers.known {
 		evidence = append(evidence, "no speaker pods at hand: every node taken to run one")
 	}

@@ -47,6 +47,9 @@ func (h *Hook) mute(ctx context.Context, node *corev1.Node) string {
 				return "its speaker " + pod.Namespace + "/" + pod.Name + " is not Ready" + ": what it announced may stand"
 			}
 		}
+		if len(pods.Items) > 0 {
+			break // an installation has one kind of labels
+		}
 	}
 	return ""
 }

@@ -34,23 +34,32 @@ func (h *Hook) proveL2(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, er
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
+	p, over := h.half.takenOver(found, t.Node.Name)
+	if !over {
+		if still, names := h.stillNamed(ctx, found, "ServiceL2Status", t.Node.Name); names {
+			return still, nil
+		}
+		p = movedTo(nodesNamed(found))
+	}
+	if !p.Out {
+		return p, nil
+	}
+	// Only what is to be believed is worth a look at the speaker.
 	if speaker := h.mute(ctx, t.Node); speaker != "" {
 		return lbhooks.Proof{Evidence: speaker}, nil
 	}
-	if p, over := h.half.takenOver(found, t.Node.Name); over {
-		return p, nil
-	}
-	if p, still := h.stillNamed(ctx, found, "ServiceL2Status", t.Node.Name); still {
-		return p, nil
-	}
-	switch nodes := nodesNamed(found); len(nodes) {
+	return p, nil
+}
+
+// movedTo is what L2 statuses prove that name these nodes, the one that is to leave not among them.
+func movedTo(nodes []string) lbhooks.Proof {
+	switch len(nodes) {
 	case 0:
-		return lbhooks.Proof{Evidence: "no ServiceL2Status of the Service: no other node has taken over yet"}, nil
+		return lbhooks.Proof{Evidence: "no ServiceL2Status of the Service: no other node has taken over yet"}
 	case 1:
-		return lbhooks.Proof{Out: true, By: nodes[0], Evidence: fmt.Sprintf("ServiceL2Status names %s only", nodes[0]) + lbhooks.NeighboursUnseen}, nil
-	default:
-		return lbhooks.Proof{Evidence: "ServiceL2Status names " + strings.Join(nodes, " and ") + ": not settled who announces"}, nil
+		return lbhooks.Proof{Out: true, By: nodes[0], Evidence: fmt.Sprintf("ServiceL2Status names %s only", nodes[0]) + lbhooks.NeighboursUnseen}
 	}
+	return lbhooks.Proof{Evidence: "ServiceL2Status names " + strings.Join(nodes, " and ") + ": not settled who announces"}
 }
 
 func (h *Hook) proveBGP(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, error) {

@@ -21,6 +21,7 @@ type world struct {
 	l2, bgp  []advertisement
 	peers    []peer
 	speakers speakers
+	muted    []string // nodes with a speaker that hangs, for all Services
 
 	l2Of, bgpOf   map[types.NamespacedName][]status
 	anyL2, anyBGP bool                      // a status of that kind is at hand, of whatever Service
@@ -55,6 +56,7 @@ func newWorld(objects lbhooks.Objects) *world {
 			w.running[u.GetName()] = networks(text)
 		}
 	}
+	w.muted = w.mute()
 	return w
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 	"github.com/safedrain/safedrain/pkg/lbhooks/hooktest"
@@ -103,6 +106,29 @@ func TestMatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The node's address leaves the list at the third look. Then the clients' answers of DNS have to run out, which nobody here
+// knows better than the settle time: nothing may be evicted sooner than that after it. C55.
+func TestLeavesTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, looks := fake.NewClientset(), 0
+		client.PrependReactor("get", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
+			if looks++; looks < 3 {
+				return true, service("10.0.0.1", "10.0.0.2"), nil
+			}
+			return true, service("10.0.0.2"), nil
+		})
+		hook := servicelb.New(client)
+		at := lbhooks.Target{Service: service("10.0.0.1", "10.0.0.2"), Node: node("n1", "10.0.0.1")}
+		proof, err := lbhooks.Wait(t.Context(), clock.RealClock{}, hook, at, lbhooks.WaitOptions{Timeout: time.Minute})
+		if err != nil || looks != 3 {
+			t.Fatalf("proven at look %d: %+v, %v; want 3", looks, proof, err)
+		}
+		if lifetime := 60 * time.Second; hook.Describe().Settle < lifetime || proof.Settle != nil {
+			t.Errorf("to settle %s, or %v by the proof; want %s", hook.Describe().Settle, proof.Settle, lifetime)
+		}
+	})
 }
 
 // balancer is a k3s that lists addresses as told.
