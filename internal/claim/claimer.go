@@ -218,8 +218,11 @@ func (a *attempt) prepare(name string, phase Phase) (*Held, *Claim, State) {
 	if was, err := Of(node); err == nil && was != nil {
 		text := node.Annotations[Annotation]
 		h.Was, h.beforeClaim, next = was, &text, was.clone()
+		next.Free = nil
 		for key, s := range next.Services {
-			next.Services[key] = Service{Hook: s.Hook}
+			if was.Run != a.c.Run {
+				next.Services[key] = Service{Hook: s.Hook}
+			}
 		}
 	}
 	next.Run, next.Holder, next.Nodes, next.Phase = a.c.Run, a.c.Holder, a.names, phase

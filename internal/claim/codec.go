@@ -73,7 +73,7 @@ func (c *Claim) Has(set string) bool { return slices.Contains(c.Set, set) }
 // clone returns a copy that shares nothing with c.
 func (c *Claim) clone() *Claim {
 	w := *c
-	w.Nodes, w.Set = slices.Clone(c.Nodes), slices.Clone(c.Set)
+	w.Nodes, w.Set, w.Free = slices.Clone(c.Nodes), slices.Clone(c.Set), slices.Clone(c.Free)
 	w.Prev, w.Services = maps.Clone(c.Prev), maps.Clone(c.Services)
 	return &w
 }

@@ -33,9 +33,13 @@ func (s *apiServer) getNode(name string) (any, error) {
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)
 	}
+	return typedNode(n), nil
+}
+
+func typedNode(n *corev1.Node) *corev1.Node {
 	n = n.DeepCopy()
 	n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-	return n, nil
+	return n
 }
 
 func (s *apiServer) listNodes(q url.Values) (any, error) {
@@ -77,9 +81,7 @@ func (s *apiServer) patchNode(name string, body []byte, dryRun bool) (any, error
 	if !dryRun {
 		s.commitNode(next)
 	}
-	next = next.DeepCopy()
-	next.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-	return next, nil
+	return typedNode(next), nil
 }
 
 // mergeJSON is RFC 7396.

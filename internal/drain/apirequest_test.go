@@ -28,22 +28,37 @@ type podEvent struct {
 	data []byte
 }
 
+// podWatch is a watch of the pods of a node or, where it is ofNode, of the node itself.
 type podWatch struct {
-	node string
-	w    *io.PipeWriter
-	ch   chan []byte
+	node   string
+	ofNode bool
+	w      *io.PipeWriter
+	ch     chan []byte
+}
+
+// notifyNode tells the watches of a node. The lock is held.
+func (s *apiServer) notifyNode(kind string, n *corev1.Node) {
+	for w := range s.watches {
+		if w.ofNode && w.node == n.Name {
+			w.ch <- eventOf(kind, typedNode(n))
+		}
+	}
+}
+
+func eventOf(kind string, object any) []byte {
+	data, err := json.Marshal(map[string]any{"type": kind, "object": object})
+	if err != nil {
+		panic(err)
+	}
+	return append(data, '\n')
 }
 
 // notify tells the watches of a pod's node. The lock is held.
 func (s *apiServer) notify(kind string, p *corev1.Pod) {
-	data, err := json.Marshal(map[string]any{"type": kind, "object": typed(p)})
-	if err != nil {
-		panic(err)
-	}
-	data = append(data, '\n')
+	data := eventOf(kind, typed(p))
 	s.events = append(s.events, podEvent{s.rv, p.Spec.NodeName, data})
 	for w := range s.watches {
-		if w.node == "" || w.node == p.Spec.NodeName {
+		if !w.ofNode && (w.node == "" || w.node == p.Spec.NodeName) {
 			w.ch <- data
 		}
 	}
@@ -51,11 +66,16 @@ func (s *apiServer) notify(kind string, p *corev1.Pod) {
 
 // replay hands a new watch what it missed, or what is there when it begins at no resourceVersion. The lock is held.
 func (s *apiServer) replay(w *podWatch, from string) {
+	if w.ofNode {
+		if n := s.nodes[w.node]; n != nil {
+			w.ch <- eventOf("ADDED", typedNode(n))
+		}
+		return
+	}
 	if from == "" {
 		for _, name := range slices.Sorted(maps.Keys(s.pods)) {
 			if p := s.pods[name]; p.Spec.NodeName == w.node {
-				data, _ := json.Marshal(map[string]any{"type": "ADDED", "object": typed(p)})
-				w.ch <- append(data, '\n')
+				w.ch <- eventOf("ADDED", typed(p))
 			}
 		}
 		return
@@ -210,9 +230,10 @@ func (s *apiServer) carryOut(q url.Values, c call, body []byte) (any, error) {
 	return s.listOther(kind)
 }
 
-func (s *apiServer) watch(req *http.Request, _ call) (*http.Response, error) {
+func (s *apiServer) watch(req *http.Request, c call) (*http.Response, error) {
 	r, w := io.Pipe()
-	pw := &podWatch{node: strings.TrimPrefix(req.URL.Query().Get("fieldSelector"), "spec.nodeName="), w: w, ch: make(chan []byte, 4096)}
+	_, node, _ := strings.Cut(req.URL.Query().Get("fieldSelector"), "=")
+	pw := &podWatch{node: node, ofNode: c.what == "nodes", w: w, ch: make(chan []byte, 4096)}
 	s.mu.Lock()
 	s.watches[pw] = true
 	s.replay(pw, req.URL.Query().Get("resourceVersion"))

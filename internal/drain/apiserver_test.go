@@ -80,6 +80,7 @@ func (s *apiServer) commitNode(n *corev1.Node) {
 	n.ResourceVersion = s.next()
 	s.nodes[n.Name] = n
 	s.history[s.rv] = maps.Clone(s.nodes)
+	s.notifyNode("MODIFIED", n)
 }
 
 func (s *apiServer) addNode(n *corev1.Node) {
@@ -101,6 +102,9 @@ func (s *apiServer) setNode(name string, change func(*corev1.Node)) {
 func (s *apiServer) deleteNode(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if n := s.nodes[name]; n != nil {
+		s.notifyNode("DELETED", n)
+	}
 	delete(s.nodes, name)
 	s.next()
 	s.history[s.rv] = maps.Clone(s.nodes)

@@ -111,6 +111,10 @@ func unsafeFor(together, mine *guard.DrainPlan) bool {
 func (d *run) renewAll(ctx context.Context) func() {
 	quit := make(chan struct{})
 	var wg sync.WaitGroup
+	following, stopFollowing := context.WithCancel(ctx)
+	for _, n := range d.nodes {
+		wg.Go(func() { n.follow(following) })
+	}
 	wg.Go(func() {
 		ticker := d.Clock.NewTicker(claim.RenewEvery)
 		defer ticker.Stop()
@@ -129,7 +133,7 @@ func (d *run) renewAll(ctx context.Context) func() {
 			}
 		}
 	})
-	return func() { close(quit); wg.Wait() }
+	return func() { close(quit); stopFollowing(); wg.Wait() }
 }
 
 // renew ends the work on a node when its claim is lost or the node is not as the run needs it. Failures of the API that

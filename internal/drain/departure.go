@@ -44,6 +44,9 @@ type departure struct {
 	patient  bool // replacements are waited for between pods too
 	hold     *guard.HoldPlan
 	check    *guard.HealthCheck // of the balancer; set where pods are held
+
+	sinceTime *time.Time // when the withdrawal began
+	untilTime *time.Time // when its proof is given up, or its settle time will have passed
 }
 
 // serial reports whether the pods of the Service go one at a time.
@@ -55,7 +58,8 @@ func (n *nodeRun) departures(plan *guard.DrainPlan) ([]*departure, error) {
 	var out []*departure
 	for i := range plan.Services {
 		s := &plan.Services[i]
-		if !n.affected(s) || n.left(s.Key()) {
+		again := n.begunBefore(s) || n.barred(s)
+		if !n.affected(s) && !again || n.left(s.Key()) {
 			continue
 		}
 		dep, err := n.departure(s.Key(), s.Balancer)
@@ -63,6 +67,9 @@ func (n *nodeRun) departures(plan *guard.DrainPlan) ([]*departure, error) {
 			return nil, err
 		}
 		n.chooseWay(dep, s.Findings)
+		if again && dep.way == wayProve && !n.provable(dep) {
+			n.unproven(dep)
+		}
 		if dep.way == wayProve && dep.removal == guard.RemovalHold {
 			n.holdOf(dep, s.Hold)
 		}
@@ -99,6 +106,51 @@ func (n *nodeRun) affected(s *guard.ServicePlan) bool {
 	return slices.ContainsFunc(s.Findings, func(f guard.Finding) bool {
 		return f.Code == guard.LosesLocalEndpoint && slices.Contains(f.Nodes, n.name)
 	})
+}
+
+// begunBefore reports whether an earlier run began to take the node out for a Service and did not come to its end: the
+// objects may say that the node is out by now, and nobody has seen it.
+func (n *nodeRun) begunBefore(s *guard.ServicePlan) bool {
+	noted, ok := n.held.Claim().Services[s.Key().String()]
+	return ok && !noted.Released && n.servesUnaffected(s)
+}
+
+// barred reports whether whoever empties the node has barred it from the balancer of a Service with the same stroke, as by a
+// taint or the exclude label: the objects say that it is out, and the balancer lags behind them. Only where others evict.
+func (n *nodeRun) barred(s *guard.ServicePlan) bool {
+	if !n.emptied || !n.servesUnaffected(s) {
+		return false
+	}
+	r, ok := n.rotation(s.Key())
+	if !ok || r.Hook == "" || r.Declared || r.Nobody {
+		return false
+	}
+	seat := r.Seat(n.name)
+	return seat.In == guard.No && !seat.Eligible
+}
+
+// servesUnaffected reports whether a Service that is reached from outside has usable endpoints on the node and the plan has
+// nothing to do about it.
+func (n *nodeRun) servesUnaffected(s *guard.ServicePlan) bool {
+	if s.Policy == guard.PolicyInternal || n.affected(s) {
+		return false
+	}
+	return slices.ContainsFunc(s.Nodes, func(r guard.NodeRow) bool { return r.Name == n.name && r.Before != guard.StateEmpty })
+}
+
+// provable reports whether the hook of a departure can prove it.
+func (n *nodeRun) provable(dep *departure) bool {
+	r, ok := n.rotation(dep.key)
+	return ok && dep.hook != nil && r.Provable && r.Broken == ""
+}
+
+func (n *nodeRun) rotation(key guard.Key) (guard.Rotation, bool) {
+	_, snapshot := n.current()
+	svc, ok := snapshot.Index(n.Hooks, n.opts.Nodes).Service(key)
+	if !ok {
+		return guard.Rotation{}, false
+	}
+	return svc.Rotation, true
 }
 
 func (n *nodeRun) left(key guard.Key) bool {

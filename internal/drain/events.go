@@ -130,26 +130,34 @@ type Returned struct {
 	After                       time.Duration
 }
 
+// ReturnPending says for what a node waits before it may be back in the rotation of a Service.
+type ReturnPending struct {
+	Node, Service, Hook string // Service and Hook are empty when the node waits for itself
+	For                 string
+	Elapsed, Timeout    time.Duration
+}
+
 // Warned is a warning that ends nothing.
 type Warned struct{ Text string }
 
-func (Planned) event()      {}
-func (Cordoned) event()     {}
-func (Uncordoned) event()   {}
-func (Resumed) event()      {}
-func (Withdrawing) event()  {}
-func (ProofPending) event() {}
-func (Proven) event()       {}
-func (NotProven) event()    {}
-func (Relied) event()       {}
-func (Held) event()         {}
-func (Wave) event()         {}
-func (PodEvicted) event()   {}
-func (PodGone) event()      {}
-func (PodBlocked) event()   {}
-func (Waiting) event()      {}
-func (Verified) event()     {}
-func (Drained) event()      {}
-func (RolledBack) event()   {}
-func (Returned) event()     {}
-func (Warned) event()       {}
+func (Planned) event()       {}
+func (Cordoned) event()      {}
+func (Uncordoned) event()    {}
+func (Resumed) event()       {}
+func (Withdrawing) event()   {}
+func (ProofPending) event()  {}
+func (Proven) event()        {}
+func (NotProven) event()     {}
+func (Relied) event()        {}
+func (Held) event()          {}
+func (Wave) event()          {}
+func (PodEvicted) event()    {}
+func (PodGone) event()       {}
+func (PodBlocked) event()    {}
+func (Waiting) event()       {}
+func (Verified) event()      {}
+func (Drained) event()       {}
+func (RolledBack) event()    {}
+func (Returned) event()      {}
+func (ReturnPending) event() {}
+func (Warned) event()        {}

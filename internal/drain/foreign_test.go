@@ -59,6 +59,61 @@ func TestForeignChanges(t *testing.T) {
 	}
 }
 
+// What somebody does to the node while nothing of the run is due is seen at once; without the right to watch, at the next
+// renewal of the claim. C21.
+func TestForeignChangeIsSeenAtOnce(t *testing.T) {
+	changes := map[string]struct {
+		change func(*world)
+		want   Outcome
+	}{
+		"uncordoned": {func(w *world) { w.api.setNode("n1", func(n *corev1.Node) { n.Spec.Unschedulable = false }) }, Unfinished},
+		"unclaimed":  {func(w *world) { w.api.setNode("n1", func(n *corev1.Node) { delete(n.Annotations, claim.Annotation) }) }, Unfinished},
+		"deleted":    {func(w *world) { w.api.deleteNode("n1") }, Done},
+	}
+	for name, tc := range changes {
+		for mayWatch, within := range map[bool]time.Duration{true: time.Second, false: claim.RenewEvery + time.Second} {
+			t.Run(fmt.Sprint(name, ", may watch nodes ", mayWatch), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld("n1", "n2")
+					w.pod("p", "n1", "app")
+					w.api.ends = func(*corev1.Pod) time.Duration { return -1 }
+					w.api.deny = func(c call) bool { return !mayWatch && c.String() == "watch nodes" }
+					var changed time.Time
+					time.AfterFunc(25*time.Second, func() {
+						changed = time.Now()
+						tc.change(w)
+					})
+					res := w.runner(t, "r1").Drain(t.Context(), options("n1"))
+					if res.Outcome != tc.want {
+						t.Fatalf("outcome %d: %v", res.Outcome, res.Err)
+					}
+					if took := time.Since(changed); took > within {
+						t.Errorf("noticed after %s, want %s at most", took, within)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The watch of the node breaks, and somebody uncordons it before there is another one: that begins with the node as it is.
+func TestForeignChangeBetweenWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("n1", "n2")
+		w.pod("p", "n1", "app")
+		w.api.ends = func(*corev1.Pod) time.Duration { return -1 }
+		time.AfterFunc(21*time.Second, func() {
+			w.api.breakWatches()
+			w.api.setNode("n1", func(n *corev1.Node) { n.Spec.Unschedulable = false })
+		})
+		start := time.Now()
+		res := w.runner(t, "r1").Drain(t.Context(), options("n1"))
+		if took := time.Since(start); res.Outcome != Unfinished || took > 23*time.Second {
+			t.Errorf("outcome %d after %s: %v", res.Outcome, took, res.Err)
+		}
+	})
+}
+
 func TestNodeDeletedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("n1", "n2")
@@ -142,7 +197,7 @@ func TestOtherNodeLoses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("n1", "n2")
 		w.service("lb", "n1", "n2")
-		w.hook.polls = 8
+		w.hook.polls = 20
 		time.AfterFunc(2*time.Second, func() {
 			w.api.setNode("n2", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse })
 		})

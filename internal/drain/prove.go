@@ -16,8 +16,7 @@ import (
 func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
 	if dep.way == wayForced {
 		n.emit(NotProven{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Accepted: dep.accepted})
-		n.done(dep)
-		return nil
+		return n.letGo(ctx, dep)
 	}
 	if err := n.callWithdraw(ctx, dep); err != nil {
 		return err
@@ -43,13 +42,29 @@ func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
 			return err
 		}
 	}
-	if err := n.check(ctx); err != nil {
-		return err
+	return n.letGo(ctx, dep)
+}
+
+// letGo lets the pods of a Service go, if the node still is as it is to be and the Service's other nodes still serve. The
+// claim says so: the gate holds everybody's evictions until it does.
+func (n *nodeRun) letGo(ctx context.Context, dep *departure) error {
+	if dep.entry {
+		if err := n.check(ctx); err != nil {
+			return err
+		}
+		n.done(dep)
+		return nil
 	}
-	if !dep.entry {
+	if dep.way != wayForced {
 		if _, err := n.covered(ctx, dep.key); err != nil {
 			return err
 		}
+	}
+	err := n.change(ctx, func(ctx context.Context) error {
+		return n.held.Finish(ctx, func(c *claim.Claim) { release(c, dep) })
+	})
+	if err != nil {
+		return err
 	}
 	n.done(dep)
 	return nil
@@ -134,6 +149,7 @@ func (n *nodeRun) proveToLast(ctx context.Context, dep *departure) error {
 
 // disprove takes a proof back that the claim has: others act on it.
 func (n *nodeRun) disprove(ctx context.Context, dep *departure) error {
+	dep.began(n.Clock.Now(), dep.timeout)
 	return n.change(ctx, func(ctx context.Context) error {
 		return n.held.Update(ctx, func(c *claim.Claim, _ *claim.State) { note(c, dep) })
 	})
@@ -142,6 +158,7 @@ func (n *nodeRun) disprove(ctx context.Context, dep *departure) error {
 // recordProof says in the claim that the node is out of the balancer of a Service: the gate reads it.
 func (n *nodeRun) recordProof(ctx context.Context, dep *departure) error {
 	at := n.Clock.Now().UTC().Truncate(time.Second)
+	dep.until(at, dep.settle)
 	return n.change(ctx, func(ctx context.Context) error {
 		return n.held.Update(ctx, func(c *claim.Claim, _ *claim.State) {
 			note(c, dep)

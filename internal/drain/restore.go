@@ -12,15 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/internal/claim"
-	"github.com/safedrain/safedrain/internal/cluster"
-	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/guard"
 )
 
-// restorePoll is the time between two looks at pods that are coming.
-const restorePoll = 2 * time.Second
-
-// StaysOut says that a node was uncordoned and could not be put back for some Services: pods that were coming did not
-// become Ready in time, or the node did not.
+// StaysOut says that a node was uncordoned and could not be put back for some Services: what had to come first, as a pod,
+// the node itself, or its kube-proxy, did not come in time.
 type StaysOut struct {
 	Node   string
 	What   []string // "ns/name out of hook: why"
@@ -40,13 +36,17 @@ type restoring struct {
 	stop *stopper
 	out  Restored
 
-	stays      string // what is still held, and why; "" when nothing is
-	hookFailed bool
+	proxy       *nodeProxy
+	schedulable time.Time            // since when pods may come
+	done        map[string]bool      // by name in the claim: absences that are dealt with, whether or not the node is back
+	how         map[guard.Key]string // why kube-proxy is taken to know the pods of a Service
+	heldBack    string               // what a hold still has, and why; "" when nothing
+	hookFailed  bool
 }
 
-// Uncordon makes nodes schedulable and undoes what the claims on them say was set: the label as soon as the node is
-// Ready, a hook's withdrawal at once where the balancer follows the endpoints, else once a usable endpoint is there. Only
-// pods that are coming are waited for. A node without a claim is only uncordoned.
+// Uncordon makes nodes schedulable and undoes what the claims on them say was set, each part once the node can serve:
+// where a Service has a pod there, or one is coming, when that is a usable endpoint and the node's kube-proxy knows it;
+// without one, at once if the balancer follows the endpoints. A node without a claim is only uncordoned.
 func (r *Runner) Uncordon(ctx context.Context, opts RestoreOptions) ([]Restored, *Result) {
 	started := r.Clock.Now()
 	stop := newStopper()
@@ -56,12 +56,16 @@ func (r *Runner) Uncordon(ctx context.Context, opts RestoreOptions) ([]Restored,
 	if err := r.restorable(ctx, names); err != nil {
 		return nil, &Result{Outcome: restoreOutcome(err), Err: err, Took: r.Clock.Since(started)}
 	}
+	// All nodes take pods before any of them is waited for.
+	nodes, errs := make([]*restoring, len(names)), make([]error, len(names))
+	for i, name := range names {
+		nodes[i] = &restoring{Runner: r, opts: opts, name: name, stop: stop, out: Restored{Node: name}}
+		errs[i] = nodes[i].begin(ctx)
+	}
 	var all []Restored
-	var errs []error
-	for _, name := range names {
-		w := &restoring{Runner: r, opts: opts, name: name, stop: stop, out: Restored{Node: name}}
-		if err := w.restore(ctx); err != nil {
-			errs = append(errs, err)
+	for i, w := range nodes {
+		if errs[i] == nil {
+			errs[i] = w.finish(ctx)
 		}
 		all = append(all, w.out)
 	}
@@ -75,7 +79,8 @@ func restoreOutcome(err error) Outcome {
 	return outcome(err, errors.As(err, &stays), false)
 }
 
-func (w *restoring) restore(ctx context.Context) error {
+// begin makes the node schedulable, whoever cordoned it: that is what was typed.
+func (w *restoring) begin(ctx context.Context) error {
 	if err := w.stop.Err(); err != nil {
 		return err
 	}
@@ -90,25 +95,34 @@ func (w *restoring) restore(ctx context.Context) error {
 		return w.plain(ctx)
 	}
 	w.held = held
-	if err := w.withClaim(ctx); err != nil {
-		var stays *StaysOut
-		if !errors.As(err, &stays) {
-			// The node may be taken up by the next command at once; if even that cannot be written, it waits.
-			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
-			defer cancel()
-			err = errors.Join(err, held.End(ending))
-		}
-		return err
-	}
-	return nil
-}
-
-// withClaim uncordons, and undoes what the claim says was set.
-func (w *restoring) withClaim(ctx context.Context) error {
-	if was := w.held.Was; was.Live() && was.Renewed != nil && w.Clock.Since(*was.Renewed) < claim.DeadAfter {
+	if was := held.Was; was.Live() && was.Renewed != nil && w.Clock.Since(*was.Renewed) < claim.DeadAfter {
 		w.warn(fmt.Sprintf("run %s of %s was at work on %s; it stops", was.Run, was.Holder, w.name))
 	}
-	if err := w.uncordon(ctx); err != nil {
+	return w.endOn(ctx, w.uncordon(ctx))
+}
+
+// finish undoes the rest of what the claim says was set, when the node can serve.
+func (w *restoring) finish(ctx context.Context) error {
+	if w.held == nil {
+		return nil
+	}
+	return w.endOn(ctx, w.undoClaim(ctx))
+}
+
+// endOn says in the claim that this run is over when it fails: the node may be taken up by the next command at once. If
+// even that cannot be written, it waits.
+func (w *restoring) endOn(ctx context.Context, err error) error {
+	var stays *StaysOut
+	if err == nil || errors.As(err, &stays) {
+		return err
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer cancel()
+	return errors.Join(err, w.held.End(ending))
+}
+
+func (w *restoring) undoClaim(ctx context.Context) error {
+	if err := w.stop.Err(); err != nil {
 		return err
 	}
 	snapshot, err := w.Load(ctx, []string{w.name})
@@ -117,14 +131,14 @@ func (w *restoring) withClaim(ctx context.Context) error {
 	}
 	var out []string
 	if holdsOn(snapshot, w.Hooks, w.name) {
-		if w.stays, err = w.unholdAll(ctx); err != nil {
+		if w.heldBack, err = w.unholdAll(ctx); err != nil {
 			return err
 		}
-		if w.stays != "" {
-			out = append(out, w.stays)
+		if w.heldBack != "" {
+			out = append(out, w.heldBack)
 		}
 	}
-	stays, err := w.putBack(ctx, snapshot)
+	stays, err := w.putBack(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,21 +177,17 @@ func (w *restoring) plain(ctx context.Context) error {
 	return w.unholdStray(ctx)
 }
 
-// uncordon makes the node schedulable whoever cordoned it: that is what was typed. Where the node is Ready, the label
-// goes in the same patch.
+// uncordon makes the node schedulable. The label stays: what it keeps out waits for more than the node.
 func (w *restoring) uncordon(ctx context.Context) error {
 	already := !w.held.Node().Spec.Unschedulable
-	ready := nodeReady(w.held.Node())
 	err := w.held.Update(ctx, func(c *claim.Claim, s *claim.State) {
 		s.Cordoned = false
 		c.Remove(claim.SetUnschedulable)
-		if ready {
-			claim.Include(c, s)
-		}
 	})
 	if err != nil {
 		return err
 	}
+	w.schedulable = w.Clock.Now()
 	w.emit(Uncordoned{Node: w.name, Already: already})
 	return nil
 }
@@ -188,57 +198,6 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-// putBack does what is left after the uncordon, and clears the claim when nothing is.
-func (w *restoring) putBack(ctx context.Context, snapshot *cluster.Snapshot) ([]string, error) {
-	deadline := newStopper()
-	defer deadline.follow(w.stop)()
-	defer deadline.after(w.Clock, max(w.opts.WaitTimeout, time.Millisecond), errWaited)()
-	var out []string
-	if err := w.label(ctx, deadline); err != nil {
-		if !errors.Is(err, errWaited) {
-			return nil, err
-		}
-		out = append(out, "labelled "+lbhooks.ExcludeLabel+": the node is not Ready")
-	}
-	c := w.held.Claim()
-	for _, set := range c.Set {
-		hook, service, ok := claim.ParseHookSet(set)
-		if !ok {
-			continue
-		}
-		why, err := w.hook(ctx, deadline, set, hook, service)
-		if err != nil {
-			return nil, err
-		}
-		if why != "" {
-			out = append(out, why)
-		}
-	}
-	w.report(&c, snapshot)
-	return out, w.close(ctx)
-}
-
-var errWaited = errors.New("waited long enough")
-
-// label removes the label once the node is Ready.
-func (w *restoring) label(ctx context.Context, deadline *stopper) error {
-	for {
-		c := w.held.Claim()
-		if !c.Has(claim.SetLabel) {
-			return nil
-		}
-		if nodeReady(w.held.Node()) {
-			return w.held.Update(ctx, claim.Include)
-		}
-		if err := deadline.pause(ctx, w.Clock, restorePoll); err != nil {
-			return err
-		}
-		if err := w.held.Update(ctx, func(c *claim.Claim, _ *claim.State) { c.Renewed = w.timeNow() }); err != nil {
-			return err
-		}
-	}
-}
-
 func (r *Runner) timeNow() *time.Time {
 	t := r.Clock.Now().UTC().Truncate(time.Second)
 	return &t
@@ -246,36 +205,8 @@ func (r *Runner) timeNow() *time.Time {
 
 // close clears the claim when everything is undone; else it stays, ended, for the next uncordon.
 func (w *restoring) close(ctx context.Context) error {
-	if c := w.held.Claim(); len(c.Set) == 0 && w.stays == "" {
+	if c := w.held.Claim(); len(c.Set) == 0 && w.heldBack == "" {
 		return w.held.Clear(ctx)
 	}
 	return w.held.End(ctx)
-}
-
-// Ours lists the nodes that bear a claim of this tool, sorted.
-func (r *Runner) Ours(ctx context.Context) ([]string, error) { return r.claimed(ctx, false) }
-
-// Forgotten lists the nodes that bear a claim and take pods again: capacity that was withdrawn and never given back.
-func (r *Runner) Forgotten(ctx context.Context) ([]string, error) { return r.claimed(ctx, true) }
-
-func (r *Runner) claimed(ctx context.Context, schedulable bool) ([]string, error) {
-	var names []string
-	opts := metav1.ListOptions{Limit: podPage}
-	for {
-		page, err := r.Client.CoreV1().Nodes().List(ctx, opts)
-		if err != nil {
-			return nil, fmt.Errorf("list nodes: %w", err)
-		}
-		for i := range page.Items {
-			n := &page.Items[i]
-			if _, ok := n.Annotations[claim.Annotation]; ok && (!schedulable || !n.Spec.Unschedulable) {
-				names = append(names, n.Name)
-			}
-		}
-		if page.Continue == "" {
-			slices.Sort(names)
-			return names, nil
-		}
-		opts.Continue = page.Continue
-	}
 }

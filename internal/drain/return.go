@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
@@ -18,74 +17,175 @@ import (
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
-func joined(parts []string) string { return strings.Join(parts, "; ") }
-
-// hook undoes one withdrawal by a call, when the node may be back in that rotation. It returns why the node stays out
-// although a pod was coming; a Service that nothing comes for stays out with a warning.
-func (w *restoring) hook(ctx context.Context, deadline *stopper, set, hookName, service string) (string, error) {
-	started := w.Clock.Now()
-	hook, ok := w.Hooks.Hook(hookName)
-	if !ok {
-		w.hookFailed = true
-		return fmt.Sprintf("%s out of %s: there is no such hook here", service, hookName), nil
-	}
-	for poll := 0; ; poll++ {
-		if poll%renewPolls == renewPolls-1 {
-			if err := w.renew(ctx); err != nil {
-				return "", err
-			}
-		}
-		snapshot, err := w.Load(ctx, []string{w.name})
-		if err != nil {
-			return "", err
-		}
-		svc, there := snapshot.RawService(keyOf(service))
-		if !there {
-			w.warn(fmt.Sprintf("%s is gone; whether %s still leaves %s out for it, nobody looked", service, hookName, w.name))
-			return "", w.forget(ctx, set)
-		}
-		may, coming := w.mayReturn(snapshot, svc)
-		if may {
-			if err := w.renew(ctx); err != nil {
-				return "", err // another run drains the node: nobody may send to it
-			}
-			if err := w.callRestore(ctx, hook, svc); err != nil {
-				if ctx.Err() != nil {
-					return "", err
-				}
-				w.hookFailed = true
-				return fmt.Sprintf("%s out of %s: %v", service, hookName, err), nil
-			}
-			w.returned(service, hookName, "", w.Clock.Since(started))
-			return "", w.forget(ctx, set)
-		}
-		if coming == "" {
-			w.out.Services = append(w.out.Services, RestoredService{Service: service, Hook: hookName, Detail: "no pod of it on the node"})
-			w.warn(fmt.Sprintf("%s stays out of %s on %s: no pod of it is there, and nothing moves one back", service, hookName, w.name))
-			return "", nil
-		}
-		if err := deadline.pause(ctx, w.Clock, restorePoll); err != nil {
-			if errors.Is(err, errWaited) {
-				w.out.Services = append(w.out.Services, RestoredService{Service: service, Hook: hookName, Detail: coming + " is not Ready"})
-				why := "no Ready pod on the node after " + w.opts.WaitTimeout.String() + " (" + coming + ")"
-				if coming == theNode {
-					why = "the node is not Ready after " + w.opts.WaitTimeout.String()
-				}
-				return fmt.Sprintf("%s out of %s: %s", service, hookName, why), nil
-			}
-			return "", err
-		}
-	}
-}
-
-// renewPolls is after how many polls the claim is renewed while the uncordon waits.
-const renewPolls = 10
+// returnPoll is the time between two looks at what a node waits for; it grows up to returnMaxPoll while nothing changes.
+const (
+	returnPoll    = 250 * time.Millisecond
+	returnMaxPoll = 5 * time.Second
+)
 
 // restoreWithin bounds one call of a hook that puts a node back; hooks have their own, shorter times.
 const restoreWithin = 2 * time.Minute
 
-// theNode stands for the node itself where something has to become Ready first.
-const theNode = "the node"
+var errWaited = errors.New("waited long enough")
+
+func joined(parts []string) string { return strings.Join(parts, "; ") }
+
+// absence is one thing that keeps the node out of rotation: the label, or a hook's withdrawal for one Service.
+type absence struct {
+	set     string // its name in the claim
+	hook    string // "" for the label
+	service string // namespace/name; "" for the label
+}
+
+// absences lists what the claim still has.
+func (w *restoring) absences() []absence {
+	c := w.held.Claim()
+	var out []absence
+	for _, set := range c.Set {
+		if hook, service, ok := claim.ParseHookSet(set); ok {
+			out = append(out, absence{set, hook, service})
+		} else if set == claim.SetLabel {
+			out = append(out, absence{set: set})
+		}
+	}
+	return out
+}
+
+// putBack ends every absence as soon as the node can serve, and clears the claim when nothing is left of it. It returns
+// what stays out, and why.
+func (w *restoring) putBack(ctx context.Context) ([]string, error) {
+	deadline := newStopper()
+	defer deadline.follow(w.stop)()
+	// A pod that is there is not left out for want of the time that its kube-proxy has to have.
+	defer deadline.after(w.Clock, max(w.opts.WaitTimeout, 2*proxyLag), errWaited)()
+	w.proxy = &nodeProxy{Runner: w.Runner, usable: map[guard.Key]time.Time{}}
+	w.done, w.how = map[string]bool{}, map[guard.Key]string{}
+	was := w.held.Claim()
+	last, stays, err := w.comeBack(ctx, deadline)
+	if err != nil {
+		return nil, err
+	}
+	w.report(&was, last.snapshot)
+	return stays, w.close(ctx)
+}
+
+// comeBack looks again and again, until every absence is over or the time is. It returns the last look.
+func (w *restoring) comeBack(ctx context.Context, deadline *stopper) (l *look, stays []string, err error) {
+	started := w.Clock.Now()
+	renewed, over, before := started, false, ""
+	for delay := returnPoll; ; delay = min(delay+delay/2, returnMaxPoll) {
+		if l, err = w.look(ctx); err != nil {
+			return l, nil, err
+		}
+		var waits []string
+		for _, a := range w.absences() {
+			if w.done[a.set] {
+				continue
+			}
+			wait, stay, err := w.tryReturn(ctx, l, a, returning{started, over})
+			if err != nil {
+				return l, nil, err
+			}
+			waits, stays = appendText(waits, wait), appendText(stays, stay)
+		}
+		if len(waits) == 0 {
+			return l, stays, nil
+		}
+		if now := joined(waits); now != before {
+			before, delay = now, returnPoll
+		}
+		if err := deadline.pause(ctx, w.Clock, delay); errors.Is(err, errWaited) {
+			over = true
+		} else if err != nil {
+			return l, nil, err
+		}
+		if w.Clock.Since(renewed) >= claim.RenewEvery {
+			renewed = w.Clock.Now()
+			if err := w.renew(ctx); err != nil {
+				return l, nil, err
+			}
+		}
+	}
+}
+
+func appendText(all []string, text string) []string {
+	if text == "" {
+		return all
+	}
+	return append(all, text)
+}
+
+// returning is how far the waiting is.
+type returning struct {
+	since time.Time
+	over  bool // nothing is waited for any more
+}
+
+// tryReturn ends an absence if the node can serve. Otherwise it says for what it waits, or, when the time is over, what
+// stays out.
+func (w *restoring) tryReturn(ctx context.Context, l *look, a absence, at returning) (wait, stay string, err error) {
+	r, err := w.readiness(ctx, l, a)
+	if err != nil {
+		return "", "", err
+	}
+	elapsed := w.Clock.Since(at.since)
+	switch {
+	case r.waits == "":
+	case !at.over:
+		w.emit(ReturnPending{
+			Node: w.name, Service: r.service, Hook: r.hook, For: r.waits, Elapsed: elapsed, Timeout: w.opts.WaitTimeout,
+		})
+		return r.waits, "", nil
+	case r.firm:
+		w.done[a.set] = true
+		after := fmt.Sprintf("%s, after %s", r.waits, w.opts.WaitTimeout)
+		if a.hook == "" {
+			return "", fmt.Sprintf("labelled %s: %s", lbhooks.ExcludeLabel, r.about(after)), nil
+		}
+		w.out.Services = append(w.out.Services, RestoredService{Service: a.service, Hook: a.hook, Detail: r.waits})
+		return "", fmt.Sprintf("%s out of %s: %s", a.service, a.hook, after), nil
+	default:
+		w.warn(fmt.Sprintf("%s: %s, after %s; %s is back without it", r.service, r.waits, w.opts.WaitTimeout, w.name))
+	}
+	if a.hook == "" {
+		return "", "", w.held.Update(ctx, claim.Include)
+	}
+	stay, err = w.restoreHook(ctx, l, a, r, elapsed)
+	return "", stay, err
+}
+
+// restoreHook undoes one withdrawal by a call. It returns why the node stays out; a Service that nothing comes for stays
+// out with a warning.
+func (w *restoring) restoreHook(ctx context.Context, l *look, a absence, r readiness, elapsed time.Duration) (string, error) {
+	w.done[a.set] = true
+	svc, there := l.snapshot.RawService(keyOf(a.service))
+	if !there {
+		w.warn(fmt.Sprintf("%s is gone; whether %s still leaves %s out for it, nobody looked", a.service, a.hook, w.name))
+		return "", w.forget(ctx, a.set)
+	}
+	hook, ok := w.Hooks.Hook(a.hook)
+	if !ok {
+		w.hookFailed = true
+		return fmt.Sprintf("%s out of %s: there is no such hook here", a.service, a.hook), nil
+	}
+	if r.empty {
+		w.out.Services = append(w.out.Services, RestoredService{Service: a.service, Hook: a.hook, Detail: "no pod of it on the node"})
+		w.warn(fmt.Sprintf("%s stays out of %s on %s: no pod of it is there, and nothing moves one back", a.service, a.hook, w.name))
+		return "", nil
+	}
+	if err := w.renew(ctx); err != nil {
+		return "", err // another run drains the node: nobody may send to it
+	}
+	if err := w.callRestore(ctx, hook, svc); err != nil {
+		if ctx.Err() != nil {
+			return "", err
+		}
+		w.hookFailed = true
+		return fmt.Sprintf("%s out of %s: %v", a.service, a.hook, err), nil
+	}
+	w.returned(a.service, a.hook, r.how, elapsed)
+	return "", w.forget(ctx, a.set)
+}
 
 // renew says in the claim that this run lives, and fails when the claim is another's by now.
 func (w *restoring) renew(ctx context.Context) error {
@@ -100,42 +200,6 @@ func (w *restoring) callRestore(ctx context.Context, hook lbhooks.Hook, svc *cor
 
 func (w *restoring) forget(ctx context.Context, set string) error {
 	return w.held.Update(ctx, func(c *claim.Claim, _ *claim.State) { c.Remove(set) })
-}
-
-// mayReturn reports whether the node may be sent to again for a Service, and if not, a pod of it that is coming there.
-func (w *restoring) mayReturn(snapshot *cluster.Snapshot, svc *corev1.Service) (may bool, coming string) {
-	ix := snapshot.Index(w.Hooks, []string{w.name})
-	facts, ok := ix.Service(guard.Key{Namespace: svc.Namespace, Name: svc.Name})
-	if !ok || !facts.External {
-		// Of policy Cluster: the node forwards as soon as it is Ready.
-		if node, ok := snapshot.RawNode(w.name); ok && !nodeReady(node) {
-			return false, theNode
-		}
-		return true, ""
-	}
-	if facts.Rotation.Follows {
-		return true, ""
-	}
-	cover := guard.Cover(facts)
-	if state, _ := cover.State(w.name); state == guard.StateServing {
-		return true, ""
-	}
-	return false, comingPod(ix, svc, w.name)
-}
-
-// comingPod names a pod of the Service that is bound to the node, lives, and is not Ready yet.
-func comingPod(ix guard.Index, svc *corev1.Service, node string) string {
-	if len(svc.Spec.Selector) == 0 {
-		return ""
-	}
-	selector := labels.SelectorFromSet(svc.Spec.Selector)
-	for pod := range ix.Pods(node) {
-		over := pod.DeletionTimestamp != nil || guard.Finished(pod)
-		if !over && pod.Namespace == svc.Namespace && selector.Matches(labels.Set(pod.Labels)) {
-			return "pod " + pod.Name
-		}
-	}
-	return ""
 }
 
 func (w *restoring) returned(service, hookName, detail string, after time.Duration) {
@@ -167,11 +231,14 @@ func (w *restoring) report(was *claim.Claim, snapshot *cluster.Snapshot) {
 		if facts.Rotation.Follows {
 			detail += "; " + hookName + " sends only where a pod runs"
 		}
+		if how := w.how[facts.Key]; how != "" {
+			detail = "label removed; " + how
+		}
 		if unlabelled && facts.Rotation.Removal == guard.RemovalLabel {
 			w.returned(service, hookName, detail, 0)
 		}
 		cover := guard.Cover(facts)
-		if state, _ := cover.State(w.name); facts.External && state == guard.StateEmpty && comingPod(ix, rawOf(snapshot, service), w.name) == "" {
+		if state, _ := cover.State(w.name); facts.External && state == guard.StateEmpty && boundPod(ix, rawOf(snapshot, service), w.name) == "" {
 			w.warn(service + " served from " + w.name + " before the drain and does not now; nothing moves a pod back")
 		}
 	}

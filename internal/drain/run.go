@@ -21,6 +21,7 @@ import (
 type run struct {
 	*Runner
 	opts    Options
+	emptied bool     // others evict the pods: the run only withdraws
 	stop    *stopper // ends the run softly
 	started time.Time
 	earlier claim.Earlier

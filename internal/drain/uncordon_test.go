@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/internal/claim"
@@ -107,22 +106,5 @@ func TestUncordon(t *testing.T) {
 				t.Errorf("outcome %d: %v, %v", res.Outcome, res.Err, n)
 			}
 		})
-	})
-}
-
-func TestOurs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld("n1", "n2", "n3")
-		w.api.setNode("n2", func(n *corev1.Node) {
-			n.Annotations = map[string]string{claim.Annotation: "{}"}
-			n.Spec.Unschedulable = true
-		})
-		w.api.setNode("n3", func(n *corev1.Node) { n.Annotations = map[string]string{claim.Annotation: "{}"} })
-		r := w.runner(t, "r1")
-		ours, err := r.Ours(t.Context())
-		forgotten, err2 := r.Forgotten(t.Context())
-		if err != nil || err2 != nil || cmp.Diff([]string{"n2", "n3"}, ours)+cmp.Diff([]string{"n3"}, forgotten) != "" {
-			t.Errorf("ours %v, forgotten %v, %v %v", ours, forgotten, err, err2)
-		}
 	})
 }

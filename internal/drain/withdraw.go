@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/pkg/guard"
@@ -25,12 +26,21 @@ func (n *nodeRun) withdraw(ctx context.Context, departures []*departure) error {
 			hooks = append(hooks, dep)
 		}
 	}
+	now := n.Clock.Now()
+	for _, dep := range departures {
+		if dep.way == waySettle {
+			dep.began(now, dep.settle)
+		} else {
+			dep.began(now, dep.timeout)
+		}
+	}
 	if barred != "" && label {
 		n.emit(Warned{Text: fmt.Sprintf("node/%s is not labelled: the label would take the last node of %s out of its balancer", n.name, barred)})
 		label = false
 	}
+	free := n.free(departures)
 	if !label && len(hooks) == 0 {
-		return nil
+		return n.noteFree(ctx, free)
 	}
 	end := n.step("withdraw", n.name, "")
 	err := n.change(ctx, func(ctx context.Context) error {
@@ -46,6 +56,7 @@ func (n *nodeRun) withdraw(ctx context.Context, departures []*departure) error {
 					note(c, dep)
 				}
 			}
+			addFree(c, free)
 			c.Phase = claim.Withdrawn
 		})
 	})
@@ -58,7 +69,37 @@ func note(c *claim.Claim, dep *departure) {
 	if c.Services == nil {
 		c.Services = map[string]claim.Service{}
 	}
-	c.Services[dep.key.String()] = claim.Service{Hook: dep.hookName}
+	c.Services[dep.key.String()] = claim.Service{
+		Hook: dep.hookName, Since: dep.sinceTime, Until: dep.untilTime, Unproven: dep.way == waySettle,
+	}
+}
+
+// release records that the pods of a Service may go.
+func release(c *claim.Claim, dep *departure) {
+	s, noted := c.Services[dep.key.String()]
+	if !noted {
+		note(c, dep)
+		s = c.Services[dep.key.String()]
+	}
+	s.Released = true
+	c.Services[dep.key.String()] = s
+}
+
+// began says since when the node is leaving a Service, and how long that may take; 0: nobody knows.
+func (s *departure) began(at time.Time, within time.Duration) {
+	if s.sinceTime == nil {
+		since := at.UTC().Truncate(time.Second)
+		s.sinceTime = &since
+	}
+	s.until(at, within)
+}
+
+func (s *departure) until(at time.Time, within time.Duration) {
+	s.untilTime = nil
+	if within > 0 {
+		until := at.Add(within).UTC().Truncate(time.Second)
+		s.untilTime = &until
+	}
 }
 
 // labelled reports whether the node bears the exclude label of this tool or of somebody else.

@@ -147,6 +147,7 @@ type fakeHook struct {
 	proofSettle *time.Duration // asked for by the proof
 	fail        error          // of Withdraw
 	returns     int            // how often the node is back some time after it was proven out
+	sees        bool           // the objects say at once that an excluded node is out
 
 	mu       sync.Mutex
 	seen     map[string]int
@@ -169,7 +170,11 @@ func (h *fakeHook) Match(svc *corev1.Service, objects lbhooks.Objects) (lbhooks.
 	}
 	for _, n := range objects.Nodes() {
 		if _, ok := n.Labels[lbhooks.ExcludeLabel]; ok {
-			r.Seats[n.Name] = lbhooks.Seat{In: lbhooks.Yes, Why: "excluded"}
+			seat := lbhooks.Seat{In: lbhooks.Yes, Why: "excluded"}
+			if h.sees {
+				seat.In = lbhooks.No
+			}
+			r.Seats[n.Name] = seat
 		}
 	}
 	return r, true
