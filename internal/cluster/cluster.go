@@ -25,8 +25,10 @@ type Scope struct {
 	Nodes     []string // list the pods of these nodes
 	AllPods   bool     // list every pod (plan --each)
 	Workloads bool     // list Deployments, StatefulSets and DaemonSets (audit)
+	Namespace string   // list the Services and slices of this one alone, and no budgets (plan --scale); "": of all
 	PageSize  int64    // objects of one page of a LIST; 0: the default, negative: all in one
 	Hold      []string // Services that may be held, "namespace/name" or "all"; read only where one is on the nodes
+	Placement bool     // read where the pods of the nodes could run again; only where some of a Local Service go
 }
 
 var (

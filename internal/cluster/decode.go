@@ -11,10 +11,12 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -134,7 +136,7 @@ func (r *reader) object(json []byte, h head, gvk schema.GroupVersionKind) error 
 	gk := gvk.GroupKind()
 	read, known := decoders[gk]
 	switch {
-	case known && gvk.Version != "v1":
+	case known && gvk.Version != "v1" && gk != kindAutoscaler:
 		return fmt.Errorf("%s: version %s is not read, only v1: dump with a newer kubectl", gvk.Kind, gvk.GroupVersion())
 	case !known && builtIn(gk.Group) && gk != kindLease:
 		r.others[gvk.Kind]++
@@ -153,7 +155,7 @@ func (r *reader) object(json []byte, h head, gvk schema.GroupVersionKind) error 
 	key := objectKey{gk, h.Metadata.Namespace, h.Metadata.Name}
 	if known {
 		at := metav1.ObjectMeta{Namespace: key.namespace}
-		place(&at, gk.Kind != "Node")
+		place(&at, !clusterScoped[gk.Kind])
 		key.namespace = at.Namespace
 	}
 	fresh := &entry{object, h.Metadata.ResourceVersion, maphash.Bytes(r.seed, json)}
@@ -202,7 +204,15 @@ func decodeStrict(json []byte, into any) error {
 	return errors.Join(duplicates...)
 }
 
-// decoders are the kinds that the rules read, all of version v1.
+// clusterScoped are the kinds of decoders that have no namespace.
+var clusterScoped = map[string]bool{
+	"Node": true, "Namespace": true, "PersistentVolume": true, "StorageClass": true, "CSINode": true, "CSIDriver": true, "VolumeAttachment": true,
+}
+
+// kindAutoscaler is read in any version: what the rules read of it is the same in all.
+var kindAutoscaler = schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
+
+// decoders are the kinds that the rules read, all others of version v1.
 var decoders = map[schema.GroupKind]func([]byte, interner) (any, error){
 	{Kind: "Node"}:    typed(func(n *corev1.Node) *metav1.ObjectMeta { return &n.ObjectMeta }, trimNode, false),
 	{Kind: "Service"}: typed(func(s *corev1.Service) *metav1.ObjectMeta { return &s.ObjectMeta }, trimService, true),
@@ -217,9 +227,25 @@ var decoders = map[schema.GroupKind]func([]byte, interner) (any, error){
 		func(d *appsv1.StatefulSet) *metav1.ObjectMeta { return &d.ObjectMeta }, trimStatefulSet, true),
 	{Group: "apps", Kind: "ReplicaSet"}: typed(
 		func(r *appsv1.ReplicaSet) *metav1.ObjectMeta { return &r.ObjectMeta }, trimReplicaSet, true),
+	kindAutoscaler: typed(func(a *autoscalingv2.HorizontalPodAutoscaler) *metav1.ObjectMeta { return &a.ObjectMeta }, trimAutoscaler, true),
 	{Group: "networking.k8s.io", Kind: "NetworkPolicy"}: typed(
 		func(p *networkingv1.NetworkPolicy) *metav1.ObjectMeta { return &p.ObjectMeta }, trimPolicy, true),
 	{Group: "discovery.k8s.io", Kind: "EndpointSlice"}: decodeSlice,
+	{Kind: "Namespace"}: typed(func(n *corev1.Namespace) *metav1.ObjectMeta { return &n.ObjectMeta }, trimNamespace, false),
+	{Kind: "PersistentVolumeClaim"}: typed(
+		func(c *corev1.PersistentVolumeClaim) *metav1.ObjectMeta { return &c.ObjectMeta }, trimClaim, true),
+	{Kind: "PersistentVolume"}: typed(
+		func(v *corev1.PersistentVolume) *metav1.ObjectMeta { return &v.ObjectMeta }, trimVolumeObject, false),
+	{Group: "storage.k8s.io", Kind: "StorageClass"}: typed(
+		func(c *storagev1.StorageClass) *metav1.ObjectMeta { return &c.ObjectMeta }, trimAny[storagev1.StorageClass], false),
+	{Group: "storage.k8s.io", Kind: "CSINode"}: typed(
+		func(n *storagev1.CSINode) *metav1.ObjectMeta { return &n.ObjectMeta }, trimAny[storagev1.CSINode], false),
+	{Group: "storage.k8s.io", Kind: "CSIDriver"}: typed(
+		func(d *storagev1.CSIDriver) *metav1.ObjectMeta { return &d.ObjectMeta }, trimAny[storagev1.CSIDriver], false),
+	{Group: "storage.k8s.io", Kind: "VolumeAttachment"}: typed(
+		func(a *storagev1.VolumeAttachment) *metav1.ObjectMeta { return &a.ObjectMeta }, trimAny[storagev1.VolumeAttachment], false),
+	{Group: "storage.k8s.io", Kind: "CSIStorageCapacity"}: typed(
+		func(c *storagev1.CSIStorageCapacity) *metav1.ObjectMeta { return &c.ObjectMeta }, trimAny[storagev1.CSIStorageCapacity], true),
 }
 
 // typed returns a decoder of one kind that trims what it decoded.

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +26,9 @@ const (
 	trafficPolicyLocal = corev1.ServiceExternalTrafficPolicyLocal
 )
 
+// NodeFacts states a Node that was read live as the rules read it. It shares the node's labels and taints.
+func NodeFacts(n *corev1.Node) guard.NodeFacts { return nodeFacts(n) }
+
 // nodeFacts states a Node as the rules read it.
 func nodeFacts(n *corev1.Node) guard.NodeFacts {
 	f := guard.NodeFacts{
@@ -44,6 +46,9 @@ func nodeFacts(n *corev1.Node) guard.NodeFacts {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			f.Ready = c.Status == corev1.ConditionTrue
+			if f.Ready {
+				f.ReadySince = c.LastTransitionTime.Time
+			}
 			f.Unreachable = c.Status == corev1.ConditionUnknown
 		}
 	}
@@ -76,26 +81,6 @@ func leaving(n *corev1.Node, f *guard.NodeFacts) guard.Leaving {
 
 func hasTaint(n *corev1.Node, key string) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
-}
-
-// nodeClaim reads the claim on a node, nil when there is none. It is lenient: a claim that this version cannot read is
-// still somebody's claim, so what cannot be read stays empty.
-func nodeClaim(n *corev1.Node) *guard.Claim {
-	value := n.Annotations[annotationClaim]
-	if value == "" {
-		return nil
-	}
-	var fields map[string]json.RawMessage
-	if json.Unmarshal([]byte(value), &fields) != nil {
-		return &guard.Claim{}
-	}
-	c := &guard.Claim{}
-	for name, into := range map[string]any{"run": &c.Run, "holder": &c.Holder, "nodes": &c.Nodes, "phase": &c.Phase} {
-		if raw, ok := fields[name]; ok && json.Unmarshal(raw, into) != nil {
-			continue // of another shape in another version: left empty
-		}
-	}
-	return c
 }
 
 // countSkipped reports whether kube-proxy leaves the Service out, and counts why; it also counts the served Services that
@@ -149,6 +134,8 @@ func (s *served) serviceFacts() *guard.ServiceFacts {
 		Hold:            svc.Annotations[guard.AnnotationHold] == "true",
 		Selectorless:    len(svc.Spec.Selector) == 0,
 		HealthCheckPort: svc.Spec.HealthCheckNodePort,
+		Gate:            svc.Annotations[guard.AnnotationGate],
+		Floor:           svc.Annotations[guard.AnnotationFloor],
 		Selector:        svc.Spec.Selector,
 		SharedWith:      s.shared,
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -13,6 +14,8 @@ import (
 )
 
 var cmpAddr = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+var claimTime = time.Date(2026, 11, 30, 14, 2, 7, 0, time.UTC)
 
 func TestNodeFacts(t *testing.T) {
 	value := func(s string) *string { return &s }
@@ -24,28 +27,39 @@ func TestNodeFacts(t *testing.T) {
 			`{status: {conditions: [{type: Ready, status: "True"}]}}`,
 			guard.NodeFacts{Ready: true},
 		},
-		"unreachable":                 {`{status: {conditions: [{type: Ready, status: Unknown}]}}`, guard.NodeFacts{Unreachable: true}},
-		"not ready":                   {`{status: {conditions: [{type: Ready, status: "False"}]}}`, guard.NodeFacts{}},
-		"cordoned alone stays":        {`{spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true}},
-		"excluded alone stays":        {`{metadata: {labels: {node.kubernetes.io/exclude-from-external-load-balancers: "false"}}}`, guard.NodeFacts{Excluded: value("false")}},
-		"scale down":                  {`{spec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]}}`, guard.NodeFacts{Leaving: guard.LeavingScaleDown}},
-		"disrupted":                   {`{spec: {taints: [{key: karpenter.sh/disrupted, effect: NoSchedule}]}}`, guard.NodeFacts{Leaving: guard.LeavingDisrupted}},
-		"out of service":              {`{spec: {taints: [{key: node.kubernetes.io/out-of-service, effect: NoExecute}]}}`, guard.NodeFacts{Leaving: guard.LeavingOutOfSvc}},
-		"another taint":               {`{spec: {taints: [{key: example.com/x, effect: NoSchedule}]}}`, guard.NodeFacts{}},
-		"being deleted":               {`{metadata: {deletionTimestamp: "2026-01-01T00:00:00Z"}}`, guard.NodeFacts{Leaving: guard.LeavingDeleted}},
-		"claimed and cordoned":        {`{metadata: {annotations: {safedrain.dev/drain: '{"run":"7f3a"}'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingClaimed, Claim: &guard.Claim{Run: "7f3a"}}},
-		"claimed and excluded":        {`{metadata: {annotations: {safedrain.dev/drain: '{"run":"7f3a"}'}, labels: {node.kubernetes.io/exclude-from-external-load-balancers: "true"}}}`, guard.NodeFacts{Excluded: value("true"), Leaving: guard.LeavingClaimed, Claim: &guard.Claim{Run: "7f3a"}}},
-		"claimed and schedulable":     {`{metadata: {annotations: {safedrain.dev/drain: '{"run":"7f3a"}'}}}`, guard.NodeFacts{Claim: &guard.Claim{Run: "7f3a"}}},
-		"a whole claim":               {`{metadata: {annotations: {safedrain.dev/drain: '{"v":1,"run":"r","holder":"h","nodes":["a","b"],"phase":"granted","set":["label"]}'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingClaimed, Claim: &guard.Claim{Run: "r", Holder: "h", Nodes: []string{"a", "b"}, Phase: "granted"}}},
-		"a claim of another shape":    {`{metadata: {annotations: {safedrain.dev/drain: '{"v":9,"run":"r","nodes":{"a":1}}'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingClaimed, Claim: &guard.Claim{Run: "r"}}},
-		"a claim nobody can read":     {`{metadata: {annotations: {safedrain.dev/drain: 'x'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingClaimed, Claim: &guard.Claim{}}},
-		"deleted goes before claimed": {`{metadata: {deletionTimestamp: "2026-01-01T00:00:00Z", annotations: {safedrain.dev/drain: 'x'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingDeleted, Claim: &guard.Claim{}}},
-		"virtual by label":            {`{metadata: {labels: {type: virtual-kubelet}}}`, guard.NodeFacts{Virtual: true}},
-		"virtual by taint":            {`{spec: {taints: [{key: virtual-kubelet.io/provider, effect: NoSchedule}]}}`, guard.NodeFacts{Virtual: true}},
-		"control plane":               {`{metadata: {labels: {node-role.kubernetes.io/control-plane: ""}}}`, guard.NodeFacts{ControlPlane: true}},
-		"master":                      {`{metadata: {labels: {node-role.kubernetes.io/master: ""}}}`, guard.NodeFacts{ControlPlane: true}},
-		"zone":                        {`{metadata: {labels: {topology.kubernetes.io/zone: z1}}}`, guard.NodeFacts{Zone: "z1"}},
-		"addresses":                   {`{status: {addresses: [{type: Hostname, address: h}, {type: InternalIP, address: 10.0.0.1}, {type: ExternalIP, address: 192.0.2.1}]}}`, guard.NodeFacts{Addresses: []string{"10.0.0.1", "192.0.2.1"}}},
+		"unreachable":             {`{status: {conditions: [{type: Ready, status: Unknown}]}}`, guard.NodeFacts{Unreachable: true}},
+		"not ready":               {`{status: {conditions: [{type: Ready, status: "False"}]}}`, guard.NodeFacts{}},
+		"cordoned alone stays":    {`{spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true}},
+		"excluded alone stays":    {`{metadata: {labels: {node.kubernetes.io/exclude-from-external-load-balancers: "false"}}}`, guard.NodeFacts{Excluded: value("false")}},
+		"scale down":              {`{spec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]}}`, guard.NodeFacts{Leaving: guard.LeavingScaleDown}},
+		"disrupted":               {`{spec: {taints: [{key: karpenter.sh/disrupted, effect: NoSchedule}]}}`, guard.NodeFacts{Leaving: guard.LeavingDisrupted}},
+		"out of service":          {`{spec: {taints: [{key: node.kubernetes.io/out-of-service, effect: NoExecute}]}}`, guard.NodeFacts{Leaving: guard.LeavingOutOfSvc}},
+		"another taint":           {`{spec: {taints: [{key: example.com/x, effect: NoSchedule}]}}`, guard.NodeFacts{}},
+		"being deleted":           {`{metadata: {deletionTimestamp: "2026-01-01T00:00:00Z"}}`, guard.NodeFacts{Leaving: guard.LeavingDeleted}},
+		"claimed and cordoned":    {`{metadata: {annotations: {safedrain.dev/drain: '{"run":"7f3a"}'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingClaimed, Claim: &guard.Claim{Run: "7f3a"}}},
+		"claimed and excluded":    {`{metadata: {annotations: {safedrain.dev/drain: '{"run":"7f3a"}'}, labels: {node.kubernetes.io/exclude-from-external-load-balancers: "true"}}}`, guard.NodeFacts{Excluded: value("true"), Leaving: guard.LeavingClaimed, Claim: &guard.Claim{Run: "7f3a"}}},
+		"claimed and schedulable": {`{metadata: {annotations: {safedrain.dev/drain: '{"run":"7f3a"}'}}}`, guard.NodeFacts{Claim: &guard.Claim{Run: "7f3a"}}},
+		"a whole claim":           {`{metadata: {annotations: {safedrain.dev/drain: '{"v":1,"run":"r","holder":"h","nodes":["a","b"],"phase":"granted","set":["label"]}'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingClaimed, Claim: &guard.Claim{Run: "r", Holder: "h", Nodes: []string{"a", "b"}, Phase: "granted", Labelled: true}}},
+		"what a claim says of Services": {
+			`{metadata: {annotations: {safedrain.dev/drain: '{"v":1,"run":"r","ended":"2026-11-30T14:02:07Z","free":["e/f","x"],"services":{"e/a":{"hook":"h","since":"2026-11-30T14:02:07Z","unproven":true},"e/b":{"hook":"h","since":"2026-11-30T14:02:07Z","proofAt":"2026-11-30T14:02:07Z"},"e/c":{"hook":"h","since":"2026-11-30T14:02:07Z","released":true},"e/old":{"hook":"h","proofAt":"2026-11-30T14:02:07Z"}}}'}}}`,
+			guard.NodeFacts{Claim: &guard.Claim{Run: "r", Ended: true, Services: map[guard.Key]guard.ClaimedService{
+				{Namespace: "e", Name: "f"}:   {Released: true},
+				{Namespace: "e", Name: "a"}:   {Hook: "h", Since: &claimTime, Unproven: true},
+				{Namespace: "e", Name: "b"}:   {Hook: "h", Since: &claimTime, ProofAt: &claimTime},
+				{Namespace: "e", Name: "c"}:   {Hook: "h", Since: &claimTime, Released: true},
+				{Namespace: "e", Name: "old"}: {Hook: "h", ProofAt: &claimTime, Released: true},
+			}}},
+		},
+		"a newer claim says nothing of Services": {`{metadata: {annotations: {safedrain.dev/drain: '{"v":9,"run":"r","services":{"e/a":{"released":true}}}'}}}`, guard.NodeFacts{Claim: &guard.Claim{Run: "r"}}},
+		"a claim of another shape":               {`{metadata: {annotations: {safedrain.dev/drain: '{"v":9,"run":"r","nodes":{"a":1}}'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingClaimed, Claim: &guard.Claim{Run: "r"}}},
+		"a claim nobody can read":                {`{metadata: {annotations: {safedrain.dev/drain: 'x'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingClaimed, Claim: &guard.Claim{}}},
+		"deleted goes before claimed":            {`{metadata: {deletionTimestamp: "2026-01-01T00:00:00Z", annotations: {safedrain.dev/drain: 'x'}}, spec: {unschedulable: true}}`, guard.NodeFacts{Cordoned: true, Leaving: guard.LeavingDeleted, Claim: &guard.Claim{}}},
+		"virtual by label":                       {`{metadata: {labels: {type: virtual-kubelet}}}`, guard.NodeFacts{Virtual: true}},
+		"virtual by taint":                       {`{spec: {taints: [{key: virtual-kubelet.io/provider, effect: NoSchedule}]}}`, guard.NodeFacts{Virtual: true}},
+		"control plane":                          {`{metadata: {labels: {node-role.kubernetes.io/control-plane: ""}}}`, guard.NodeFacts{ControlPlane: true}},
+		"master":                                 {`{metadata: {labels: {node-role.kubernetes.io/master: ""}}}`, guard.NodeFacts{ControlPlane: true}},
+		"zone":                                   {`{metadata: {labels: {topology.kubernetes.io/zone: z1}}}`, guard.NodeFacts{Zone: "z1"}},
+		"addresses":                              {`{status: {addresses: [{type: Hostname, address: h}, {type: InternalIP, address: 10.0.0.1}, {type: ExternalIP, address: 192.0.2.1}]}}`, guard.NodeFacts{Addresses: []string{"10.0.0.1", "192.0.2.1"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var node corev1.Node

@@ -205,10 +205,13 @@ func (s *Snapshot) sealHolds(l *listing) {
 	}
 }
 
-// trimReplicaSet keeps which pods a ReplicaSet selects.
+// trimReplicaSet keeps which pods a ReplicaSet selects, and how many of which kind it is to have.
 func trimReplicaSet(r *appsv1.ReplicaSet, in interner) *appsv1.ReplicaSet {
 	trimMeta(&r.ObjectMeta, in)
-	r.Spec = appsv1.ReplicaSetSpec{Selector: r.Spec.Selector}
+	if replicas(r.Spec.Replicas) == 0 { // an old revision
+		r.Spec.Template = corev1.PodTemplateSpec{}
+	}
+	trimPodSpec(&r.Spec.Template.Spec)
 	r.Status = appsv1.ReplicaSetStatus{}
 	return r
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 
@@ -143,7 +144,7 @@ func (ix *Index) service(i int) *guard.ServiceFacts {
 func (ix *Index) rotation(i int) lbhooks.Rotation {
 	svc := ix.snap.services[i].object
 	if !external(svc) {
-		return lbhooks.Rotation{Removal: lbhooks.RemovalNone, Rest: lbhooks.Seat{In: lbhooks.No}}
+		return unreachable
 	}
 	ix.mu.Lock()
 	r, ok := ix.rotations[i]
@@ -151,12 +152,7 @@ func (ix *Index) rotation(i int) lbhooks.Rotation {
 	if ok {
 		return r
 	}
-	r = ix.matcher.Match(svc, (*view)(ix))
-	if r.Broken == "" {
-		if r.Broken = ix.broken(r.Hook); r.Broken != "" {
-			doubt(&r)
-		}
-	}
+	r = match(ix.matcher, svc, (*view)(ix), func(hook string) string { return brokenBy(ix.hooks, hook, ix.snap.Unavailable) })
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.seats+len(r.Seats) <= maxCachedSeats {
@@ -166,28 +162,54 @@ func (ix *Index) rotation(i int) lbhooks.Rotation {
 	return r
 }
 
+// unreachable is the rotation of a Service that is not reachable from outside. Nobody changes it.
+var unreachable = lbhooks.Rotation{Removal: lbhooks.RemovalNone, Rest: lbhooks.Seat{In: lbhooks.No}}
+
+// match asks for the rotation of a Service, and doubts it where its hook cannot work.
+func match(m Matcher, svc *corev1.Service, objects lbhooks.Objects, broken func(hook string) string) lbhooks.Rotation {
+	r := m.Match(svc, objects)
+	if r.Broken == "" {
+		if r.Broken = broken(r.Hook); r.Broken != "" {
+			doubt(&r)
+		}
+	}
+	return r
+}
+
 // doubt turns what a hook guesses without the objects that it cannot read into what it is: that a node which could be in
 // rotation is not in it is nothing that it knows.
 func doubt(r *lbhooks.Rotation) {
-	doubted := func(s lbhooks.Seat) lbhooks.Seat {
-		if s.In == lbhooks.No && s.Eligible {
-			s.In = lbhooks.Unknown
-		}
-		return s
-	}
 	r.Rest = doubted(r.Rest)
-	seats := make(map[string]lbhooks.Seat, len(r.Seats)+len(r.Shared))
-	for _, of := range []map[string]lbhooks.Seat{r.Shared, r.Seats} {
-		for node, s := range of {
-			seats[node] = doubted(s)
-		}
-	}
-	r.Seats, r.Shared = seats, nil
+	r.Seats, r.Shared = doubtedAll(r.Seats), doubtedAll(r.Shared)
 }
 
-// broken says why a hook cannot work here: a kind that it cannot do without is not served, or may not be read.
-func (ix *Index) broken(hook string) string {
-	for _, d := range ix.hooks {
+func doubted(s lbhooks.Seat) lbhooks.Seat {
+	if s.In == lbhooks.No && s.Eligible {
+		s.In = lbhooks.Unknown
+	}
+	return s
+}
+
+// doubtedAll returns the seats doubted: the map that it was given where there is no doubt, for many Services share one.
+func doubtedAll(seats map[string]lbhooks.Seat) map[string]lbhooks.Seat {
+	var out map[string]lbhooks.Seat
+	for node, s := range seats {
+		if d := doubted(s); d != s {
+			if out == nil {
+				out = maps.Clone(seats)
+			}
+			out[node] = d
+		}
+	}
+	if out == nil {
+		return seats
+	}
+	return out
+}
+
+// brokenBy says why a hook cannot work here: a kind that it cannot do without is not served, or may not be read.
+func brokenBy(hooks []lbhooks.Description, hook string, unavailable func(schema.GroupKind) string) string {
+	for _, d := range hooks {
 		if d.Name != hook {
 			continue
 		}
@@ -195,7 +217,7 @@ func (ix *Index) broken(hook string) string {
 			if n.Optional {
 				continue
 			}
-			if why := ix.snap.Unavailable(schema.GroupKind{Group: n.Group, Kind: n.Kind}); why != "" {
+			if why := unavailable(schema.GroupKind{Group: n.Group, Kind: n.Kind}); why != "" {
 				return why
 			}
 		}
@@ -215,9 +237,14 @@ func (v *view) Slices(namespace, service string) []*discoveryv1.EndpointSlice {
 	if !ok {
 		return nil
 	}
-	out := make([]*discoveryv1.EndpointSlice, len(v.snap.services[i].slices))
-	for j, sl := range v.snap.services[i].slices {
-		out[j] = sl.expand()
+	return v.snap.services[i].expand()
+}
+
+// expand returns the slices of the Service as API objects.
+func (s *served) expand() []*discoveryv1.EndpointSlice {
+	out := make([]*discoveryv1.EndpointSlice, len(s.slices))
+	for i, sl := range s.slices {
+		out[i] = sl.expand()
 	}
 	return out
 }
@@ -226,15 +253,18 @@ func (v *view) Slices(namespace, service string) []*discoveryv1.EndpointSlice {
 func (v *view) Custom(gk schema.GroupKind) []*unstructured.Unstructured { return v.snap.custom[gk] }
 
 // Agents lists the pods that a hook selected by labels.
-func (v *view) Agents(hook string) []*corev1.Pod {
+func (v *view) Agents(hook string) []*corev1.Pod { return agentsOf(v.hooks, hook, v.snap.agentsBy) }
+
+// agentsOf lists the pods that one hook selects.
+func agentsOf(hooks []lbhooks.Description, hook string, by func(selector string) []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, d := range v.hooks {
+	for _, d := range hooks {
 		if d.Name != hook {
 			continue
 		}
 		for _, n := range d.Needs {
 			if n.Labels != "" {
-				out = append(out, v.snap.agentsBy(n.Labels)...)
+				out = append(out, by(n.Labels)...)
 			}
 		}
 	}

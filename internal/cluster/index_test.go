@@ -98,6 +98,53 @@ func TestIndex(t *testing.T) {
 	}
 }
 
+// TestDoubt: without a kind that the hook cannot do without, a node that could be in rotation may be in it; what the hook
+// knows of others stays, and so does everything of a hook that can work.
+func TestDoubt(t *testing.T) {
+	in := func(in guard.InRotation, eligible bool) lbhooks.Seat {
+		return lbhooks.Seat{In: in, Eligible: eligible, Why: "w"}
+	}
+	all := map[string]struct{ seat, doubted lbhooks.Seat }{
+		"in":          {in(lbhooks.Yes, true), in(lbhooks.Yes, true)},
+		"in and last": {in(lbhooks.Yes, false), in(lbhooks.Yes, false)},
+		"unknown":     {in(lbhooks.Unknown, true), in(lbhooks.Unknown, true)},
+		"could be":    {in(lbhooks.No, true), in(lbhooks.Unknown, true)},
+		"never":       {in(lbhooks.No, false), in(lbhooks.No, false)},
+	}
+	for _, unserved := range []bool{false, true} {
+		for name, test := range all {
+			want := test.seat
+			if unserved {
+				want = test.doubted
+			}
+			s := read(t, world)
+			s.unserved = map[schema.GroupKind]bool{{Group: "metallb.io", Kind: "IPAddressPool"}: unserved}
+			shared := map[string]lbhooks.Seat{"shared": test.seat, "both": in(lbhooks.Yes, false)}
+			m := &fakeMatcher{
+				hooks: []lbhooks.Description{{Name: "metallb-l2", Needs: []lbhooks.Need{
+					{Group: "metallb.io", Kind: "IPAddressPool"}, {Group: "metallb.io", Kind: "Gone", Optional: true},
+				}}},
+				rotation: lbhooks.Rotation{
+					Hook: "metallb-l2", Rest: test.seat, Shared: shared,
+					Seats: map[string]lbhooks.Seat{"own": test.seat, "both": test.seat},
+				},
+			}
+			f, _ := s.Index(m, nil).Service(guard.Key{Namespace: "w", Name: "a"})
+			for _, node := range []string{"own", "shared", "both", "rest"} {
+				if got := f.Rotation.Seat(node); got != want {
+					t.Errorf("%s, unserved %t, %s: %+v, want %+v", name, unserved, node, got, want)
+				}
+			}
+			if broken := f.Rotation.Broken != ""; broken != unserved {
+				t.Errorf("broken %q, unserved %t", f.Rotation.Broken, unserved)
+			}
+			if shared["shared"] != test.seat {
+				t.Errorf("%s: the map that Services share was written to", name)
+			}
+		}
+	}
+}
+
 func TestDaemonSetsUnknown(t *testing.T) {
 	for name, test := range map[string]struct {
 		text string

@@ -9,7 +9,7 @@ import (
 
 // DumpCommand writes everything that Read wants of a cluster, the objects of balancers apart.
 const DumpCommand = "kubectl get nodes,services,endpointslices,pods,poddisruptionbudgets,daemonsets,deployments,statefulsets" +
-	" --all-namespaces -o json"
+	",replicasets,horizontalpodautoscalers --all-namespaces -o json"
 
 // Incomplete says that files lack kinds without which an answer would be a guess.
 type Incomplete struct {
@@ -30,7 +30,7 @@ func (s *Snapshot) Lacks(scope Scope) error {
 	if len(s.services) > 0 && s.counts["EndpointSlice"] == 0 {
 		e.Kinds = append(e.Kinds, "EndpointSlice")
 	}
-	if (len(scope.Nodes) > 0 || scope.AllPods) && s.counts["Pod"] == 0 {
+	if (len(scope.Nodes) > 0 || scope.AllPods || scope.Namespace != "") && s.counts["Pod"] == 0 {
 		e.Kinds = append(e.Kinds, "Pod")
 	}
 	if len(e.Kinds) == 0 {

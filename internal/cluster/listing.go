@@ -2,6 +2,7 @@ package cluster
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -43,11 +44,15 @@ func (l *listing) add(gk schema.GroupKind, object any) {
 		l.deployments = append(l.deployments, o)
 	case *appsv1.ReplicaSet:
 		l.replicaSets = append(l.replicaSets, o)
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		l.autoscalers = append(l.autoscalers, o)
 	case *networkingv1.NetworkPolicy:
 		l.policies = append(l.policies, o)
 	case *appsv1.StatefulSet:
 		l.statefulSets = append(l.statefulSets, o)
 	case *unstructured.Unstructured:
 		l.custom[gk] = append(l.custom[gk], o)
+	default:
+		l.places.add(object)
 	}
 }

@@ -22,7 +22,10 @@ var (
 
 // kinds returns the LISTs that the rules need, the largest first.
 func (l *loader) kinds() []func(context.Context) error {
-	lists := []func(context.Context) error{l.slices, l.services, l.nodes, l.budgets}
+	lists := []func(context.Context) error{l.slices, l.services, l.nodes}
+	if l.scope.Namespace == "" {
+		lists = append(lists, l.budgets)
+	}
 	if l.remembered == nil {
 		lists = append(lists, l.daemonSets)
 	}
@@ -57,7 +60,7 @@ func (l *loader) nodes(ctx context.Context) error {
 func (l *loader) services(ctx context.Context) error {
 	in, kept := interner{}, &l.into.services
 	return l.pages(ctx, listServices, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := l.clients.Kubernetes.CoreV1().Services("").List(ctx, o)
+		page, err := l.clients.Kubernetes.CoreV1().Services(l.scope.Namespace).List(ctx, o)
 		if err != nil {
 			return "", err
 		}
@@ -71,7 +74,7 @@ func (l *loader) services(ctx context.Context) error {
 func (l *loader) slices(ctx context.Context) error {
 	in := interner{}
 	return l.pages(ctx, listSlices, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := l.clients.Kubernetes.DiscoveryV1().EndpointSlices("").List(ctx, o)
+		page, err := l.clients.Kubernetes.DiscoveryV1().EndpointSlices(l.scope.Namespace).List(ctx, o)
 		if err != nil {
 			return "", err
 		}

@@ -57,6 +57,9 @@ func Load(ctx context.Context, c *Clients, hooks []lbhooks.Description, scope Sc
 	if err := l.holds(ctx, snap); err != nil {
 		return nil, fmt.Errorf("read what a hold needs: %w", err)
 	}
+	if err := l.placement(ctx, snap); err != nil {
+		return nil, fmt.Errorf("read where pods can be placed: %w", err)
+	}
 	return snap, nil
 }
 

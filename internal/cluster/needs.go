@@ -88,9 +88,14 @@ func (l *loader) hooks(ctx context.Context, hooks []lbhooks.Description) error {
 	return list(l.leases(hooks, served))
 }
 
-// leases lists the need for Leases, once, where a hook that reads them is at work: a kind of its own is served or, as
-// some have none, its agents run. Every cluster has Leases, of every node one and more.
+// leases lists the need for Leases; see leasesNeeded.
 func (l *loader) leases(hooks []lbhooks.Description, served servedKinds) []lbhooks.Need {
+	return leasesNeeded(hooks, served, func(selector string) bool { return len(l.into.agents[selector]) > 0 })
+}
+
+// leasesNeeded lists the need for Leases, once, where a hook that reads them is at work: a kind of its own is served or, as
+// some have none, its agents run. Every cluster has Leases, of every node one and more.
+func leasesNeeded(hooks []lbhooks.Description, served servedKinds, run func(selector string) bool) []lbhooks.Need {
 	for _, d := range hooks {
 		i := slices.IndexFunc(d.Needs, isLeases)
 		if i < 0 || !slices.ContainsFunc(d.Needs, func(n lbhooks.Need) bool {
@@ -98,7 +103,7 @@ func (l *loader) leases(hooks []lbhooks.Description, served servedKinds) []lbhoo
 				_, ok := served.resource(n)
 				return ok
 			}
-			return isAgents(n) && len(l.into.agents[n.Labels]) > 0
+			return isAgents(n) && run(n.Labels)
 		}) {
 			continue
 		}
@@ -112,9 +117,16 @@ func (l *loader) leases(hooks []lbhooks.Description, served servedKinds) []lbhoo
 // needed lists the needs to list, each once, and records the kinds that are not served.
 func (l *loader) needed(hooks []lbhooks.Description, served servedKinds) []lbhooks.Need {
 	l.into.custom = map[schema.GroupKind][]*unstructured.Unstructured{}
-	l.into.unserved = map[schema.GroupKind]bool{}
+	needs, unserved := servedNeeds(hooks, served)
+	l.into.unserved = unserved
+	return needs
+}
+
+// servedNeeds lists the needs that a cluster can meet, each once, and the kinds that it does not serve. The agents of a hook
+// whose kinds are not served at all are not looked for.
+func servedNeeds(hooks []lbhooks.Description, served servedKinds) (needs []lbhooks.Need, unserved map[schema.GroupKind]bool) {
+	unserved = map[schema.GroupKind]bool{}
 	seen := map[string]bool{}
-	var out []lbhooks.Need
 	for _, d := range hooks {
 		present, absent := false, false
 		for _, n := range d.Needs {
@@ -123,24 +135,24 @@ func (l *loader) needed(hooks []lbhooks.Description, served servedKinds) []lbhoo
 			}
 			gk := schema.GroupKind{Group: n.Group, Kind: n.Kind}
 			if _, ok := served.resource(n); !ok {
-				l.into.unserved[gk] = true
+				unserved[gk] = true
 				absent = true
 				continue
 			}
 			present = true
 			if !seen[gk.String()] {
 				seen[gk.String()] = true
-				out = append(out, n)
+				needs = append(needs, n)
 			}
 		}
 		for _, n := range d.Needs {
 			if isAgents(n) && (present || !absent) && !seen["agents "+n.Labels] {
 				seen["agents "+n.Labels] = true
-				out = append(out, n)
+				needs = append(needs, n)
 			}
 		}
 	}
-	return out
+	return needs, unserved
 }
 
 // verbOf is the permission that a need of a hook is about; it is never needed as a whole.

@@ -70,7 +70,7 @@ func (s *Snapshot) Counts(hooks []lbhooks.Description) (read, other []Count) {
 // ruleKinds are the kinds that the rules themselves read.
 var ruleKinds = map[string]bool{
 	"Node": true, "Service": true, "EndpointSlice": true, "Pod": true, "PodDisruptionBudget": true,
-	"DaemonSet": true, "Deployment": true, "StatefulSet": true,
+	"DaemonSet": true, "Deployment": true, "StatefulSet": true, "ReplicaSet": true, kindAutoscaler.Kind: true,
 }
 
 // count fills the numbers of Counts.
@@ -80,7 +80,7 @@ func (s *Snapshot) count(l *listing) {
 		"Node": len(l.nodes), "Service": len(l.services), "EndpointSlice": l.sliceCount, "Pod": len(l.pods),
 		"PodDisruptionBudget": len(l.budgets), "DaemonSet": len(l.daemonSets),
 		"Deployment": len(l.deployments), "StatefulSet": len(l.statefulSets),
-		"ReplicaSet": len(l.replicaSets), "NetworkPolicy": len(l.policies),
+		"ReplicaSet": len(l.replicaSets), "NetworkPolicy": len(l.policies), kindAutoscaler.Kind: len(l.autoscalers),
 	} {
 		if n > 0 {
 			s.counts[kind] = n
@@ -88,6 +88,9 @@ func (s *Snapshot) count(l *listing) {
 	}
 	for gk, of := range l.custom {
 		s.counts[kindName(gk)] = len(of)
+	}
+	for kind, n := range l.places.counts() {
+		s.counts[kind] += n
 	}
 	for kind, n := range l.others {
 		s.counts[kind] += n
@@ -109,7 +112,7 @@ func (s *Snapshot) Missing() []Verb { return s.missing }
 // when they could, and for a snapshot that was read from files.
 func (s *Snapshot) Unavailable(gk schema.GroupKind) string {
 	if s.unserved[gk] {
-		return fmt.Sprintf("this cluster has no kind %s: its CRD is not installed", gk)
+		return notServed(gk)
 	}
 	for _, v := range s.missing {
 		if v.kind == gk {
@@ -117,6 +120,10 @@ func (s *Snapshot) Unavailable(gk schema.GroupKind) string {
 		}
 	}
 	return ""
+}
+
+func notServed(gk schema.GroupKind) string {
+	return fmt.Sprintf("this cluster has no kind %s: its CRD is not installed", gk)
 }
 
 // compare orders verbs: needed ones first, then by resource.

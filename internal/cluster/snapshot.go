@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/guard/placement"
 )
 
 // Snapshot holds listed objects, trimmed and indexed. It does not change once it is built, so any number of goroutines
@@ -34,9 +36,14 @@ type Snapshot struct {
 	budgets    map[string][]*policyv1.PodDisruptionBudget
 	daemonSets map[guard.Key]*appsv1.DaemonSet // nil when they are not known
 	workloads  map[string][]*guard.Workload
+	scalable   scalable
 	custom     map[schema.GroupKind][]*unstructured.Unstructured
 
 	holds map[string]*guard.HoldFacts // by namespace; nil where nothing is to be held
+
+	places   *places            // from files: where volumes and namespaces are
+	placing  *placement.Cluster // live: what was read to place pods; nil when nothing was
+	placedBy string             // live: what more than usual was read for it, and why; "" when nothing was
 
 	counts   map[string]int // objects by kind
 	missing  []Verb
@@ -67,8 +74,10 @@ type listing struct {
 	knowsDaemons bool // the DaemonSets were read, be it none
 	deployments  []*appsv1.Deployment
 	statefulSets []*appsv1.StatefulSet
-	replicaSets  []*appsv1.ReplicaSet // from files
+	replicaSets  []*appsv1.ReplicaSet                     // from files
+	autoscalers  []*autoscalingv2.HorizontalPodAutoscaler // from files
 	policies     []*networkingv1.NetworkPolicy
+	places       places // from files
 	custom       map[schema.GroupKind][]*unstructured.Unstructured
 	others       map[string]int // kinds that were counted and not kept
 	missing      []Verb
@@ -85,6 +94,7 @@ func (l *listing) seal() *Snapshot {
 	s.sealServices(l)
 	s.sealPods(l)
 	s.sealWorkloads(l)
+	s.sealScalable(l)
 	s.sealHolds(l)
 	s.budgets = map[string][]*policyv1.PodDisruptionBudget{}
 	for _, b := range l.budgets {
@@ -98,6 +108,7 @@ func (l *listing) seal() *Snapshot {
 			return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 		})
 	}
+	s.places = &l.places
 	s.missing = distinct(s.missing)
 	s.count(l)
 	return s

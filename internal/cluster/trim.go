@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,7 @@ func trimMeta(m *metav1.ObjectMeta, in interner) {
 	}
 }
 
-// trimNode keeps metadata, spec, and the conditions and addresses of status.
+// trimNode keeps metadata, spec, and of status conditions, addresses, what can be allocated and what the kubelet can do.
 func trimNode(n *corev1.Node, in interner) *corev1.Node {
 	trimMeta(&n.ObjectMeta, in)
 	conditions := n.Status.Conditions
@@ -40,7 +41,9 @@ func trimNode(n *corev1.Node, in interner) *corev1.Node {
 		conditions[i].Message = ""
 		conditions[i].Reason = in.of(conditions[i].Reason)
 	}
-	n.Status = corev1.NodeStatus{Conditions: conditions, Addresses: n.Status.Addresses}
+	n.Status = corev1.NodeStatus{
+		Conditions: conditions, Addresses: n.Status.Addresses, Allocatable: n.Status.Allocatable, DeclaredFeatures: n.Status.DeclaredFeatures,
+	}
 	return n
 }
 
@@ -61,7 +64,7 @@ func trimBudget(b *policyv1.PodDisruptionBudget, in interner) *policyv1.PodDisru
 	return b
 }
 
-// trimPod keeps metadata, how the pod is placed, how it ends, and its phase, conditions and addresses.
+// trimPod keeps metadata, how the pod is placed, how it ends, and its phase, conditions, addresses and restarts.
 func trimPod(p *corev1.Pod, in interner) *corev1.Pod {
 	trimMeta(&p.ObjectMeta, in)
 	settings := agentSettings(p)
@@ -78,6 +81,8 @@ func trimPod(p *corev1.Pod, in interner) *corev1.Pod {
 	p.Status = corev1.PodStatus{
 		Phase: old.Phase, Reason: old.Reason, Conditions: old.Conditions,
 		HostIP: old.HostIP, PodIP: old.PodIP, PodIPs: old.PodIPs, StartTime: old.StartTime,
+		ExtendedResourceClaimStatus: old.ExtendedResourceClaimStatus,
+		ContainerStatuses:           trimRestarts(old.ContainerStatuses), InitContainerStatuses: trimRestarts(old.InitContainerStatuses),
 	}
 	return p
 }
@@ -102,6 +107,17 @@ func agentSettings(p *corev1.Pod) []corev1.Container {
 	return out
 }
 
+// trimRestarts keeps how often containers were restarted, of those that were.
+func trimRestarts(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for i := range all {
+		if all[i].RestartCount > 0 {
+			out = append(out, corev1.ContainerStatus{Name: all[i].Name, RestartCount: all[i].RestartCount})
+		}
+	}
+	return out
+}
+
 // trimPodSpec empties the parts of a pod spec that say what runs, and keeps those that say where and how it ends.
 func trimPodSpec(s *corev1.PodSpec) {
 	s.Containers = trimContainers(s.Containers)
@@ -116,10 +132,12 @@ func trimPodSpec(s *corev1.PodSpec) {
 	}
 }
 
-// trimContainers keeps names, lifecycle handlers, restart policy, probes of readiness and the ports taken on the host.
+// trimContainers keeps names, requests, lifecycle handlers, restart policy, probes of readiness and the ports taken on the
+// host.
 func trimContainers(cs []corev1.Container) []corev1.Container {
 	for i, c := range cs {
 		kept := corev1.Container{Name: c.Name, Lifecycle: c.Lifecycle, RestartPolicy: c.RestartPolicy, ReadinessProbe: c.ReadinessProbe}
+		kept.Resources.Requests = c.Resources.Requests
 		for _, p := range c.Ports {
 			if p.HostPort != 0 {
 				kept.Ports = append(kept.Ports, p)
@@ -164,6 +182,13 @@ func trimStatefulSet(s *appsv1.StatefulSet, in interner) *appsv1.StatefulSet {
 	s.Spec.VolumeClaimTemplates = nil
 	s.Status.Conditions = nil
 	return s
+}
+
+func trimAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler, in interner) *autoscalingv2.HorizontalPodAutoscaler {
+	trimMeta(&a.ObjectMeta, in)
+	a.Spec.Metrics, a.Spec.Behavior = nil, nil
+	a.Status = autoscalingv2.HorizontalPodAutoscalerStatus{}
+	return a
 }
 
 // trimCustom drops the managed fields and the last applied configuration of a custom object.

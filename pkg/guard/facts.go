@@ -40,21 +40,35 @@ const (
 
 // Claim is what guard needs to know of the annotation safedrain.dev/drain on a node; internal/claim owns its format.
 type Claim struct {
-	Run    string   // identity of the run that holds it
-	Holder string   // who, for messages
-	Nodes  []string // every node of that run
-	Phase  string   // claimed, granted, withdrawn, proven or closing
+	Run      string   // identity of the run that holds it
+	Holder   string   // who, for messages
+	Nodes    []string // every node of that run
+	Phase    string   // claimed, granted, withdrawn, proven or closing
+	Labelled bool     // the run set the exclude label
+	Ended    bool     // the run is over and kept its claim
+	Services map[Key]ClaimedService
+}
+
+// ClaimedService is what a claim says of one Service that the node is to leave.
+type ClaimedService struct {
+	Hook     string
+	Since    *time.Time // the node has been leaving since then; nil in claims of versions that did not say
+	Until    *time.Time // the proof is given up, or, where none is to come or it has come, the pods may go
+	ProofAt  *time.Time // nil while it is not proven
+	Unproven bool       // no proof is to come: accepted, the pods go after a time
+	Released bool       // the pods of the Service may go
 }
 
 // NodeFacts is what the rules need of one Node.
 type NodeFacts struct {
 	Name         string
-	Zone         string // label topology.kubernetes.io/zone
-	Ready        bool   // condition Ready is True
-	Unreachable  bool   // condition Ready is Unknown: the kubelet is silent
-	Cordoned     bool   // spec.unschedulable
-	ControlPlane bool   // label node-role.kubernetes.io/control-plane or master
-	Virtual      bool   // a virtual-kubelet node: no machine that a balancer could reach
+	Zone         string    // label topology.kubernetes.io/zone
+	Ready        bool      // condition Ready is True
+	ReadySince   time.Time // of that condition; zero while the node is not Ready, or where nobody says
+	Unreachable  bool      // condition Ready is Unknown: the kubelet is silent
+	Cordoned     bool      // spec.unschedulable
+	ControlPlane bool      // label node-role.kubernetes.io/control-plane or master
+	Virtual      bool      // a virtual-kubelet node: no machine that a balancer could reach
 	Leaving      Leaving
 	Excluded     *string // value of the label node.kubernetes.io/exclude-from-external-load-balancers, nil when absent
 	Labels       map[string]string
@@ -177,6 +191,8 @@ type ServiceFacts struct {
 	PublishNotReady bool
 	Selectorless    bool
 	Hold            bool    // annotation safedrain.dev/hold
+	Gate            string  // annotation safedrain.dev/gate, "" when absent
+	Floor           string  // annotation safedrain.dev/floor, "" when absent
 	HealthCheckPort int32   // spec.healthCheckNodePort, 0 when there is none
 	NodePorts       []int32 // spec.ports[].nodePort that are not 0, sorted
 	Selector        map[string]string

@@ -56,6 +56,14 @@ const (
 	SpreadMissing        Code = "SpreadMissing"
 	HoldLimited          Code = "HoldLimited"
 	ProbeDisagrees       Code = "ProbeDisagrees"
+	BelowFloor           Code = "BelowFloor"
+	ScaleEmptiesNode     Code = "ScaleEmptiesNode"
+	AutoscalerBelowFloor Code = "AutoscalerBelowFloor"
+	FloorUnreadable      Code = "FloorUnreadable"
+	RolloutInProgress    Code = "RolloutInProgress"
+
+	ReplacementUnschedulable Code = "ReplacementUnschedulable"
+	HotSpot                  Code = "HotSpot"
 )
 
 // Finding is one thing the rules have to say. Of a Service there is one per code, with all its nodes; of pods and

@@ -43,7 +43,6 @@ func (j *judgement) blackholes() {
 // emptyNodes sorts the nodes that the loss leaves alone: without an endpoint of some port and certainly or probably
 // sent to; without one and perhaps sent to; with one and certainly not sent to.
 func (j *judgement) emptyNodes() (certain []NodeRow, possible, unheard []string) {
-	open := j.svc.Type != corev1.ServiceTypeLoadBalancer // node ports and external IPs answer on every node
 	for n := range j.ix.Nodes() {
 		if j.loss.Nodes[n.Name] || n.leaves(j.loss.Run) || !n.Ready {
 			continue
@@ -55,7 +54,7 @@ func (j *judgement) emptyNodes() (certain []NodeRow, possible, unheard []string)
 			if seat.In == No && !seat.Eligible && !n.Virtual {
 				unheard = append(unheard, n.Name)
 			}
-		case seat.In == Yes, seat.In == Unknown && open && n.candidate() && seat.Eligible:
+		case j.surelySent(n, seat):
 			certain = append(certain, NodeRow{
 				Name: n.Name, Before: StateEmpty, After: StateEmpty, InRotation: seat.In, Ports: ports, Families: families,
 			})
@@ -64,6 +63,13 @@ func (j *judgement) emptyNodes() (certain []NodeRow, possible, unheard []string)
 		}
 	}
 	return certain, possible, unheard
+}
+
+// surelySent reports whether a node gets traffic for the Service: from its balancer, or because node ports and external IPs
+// answer on every node.
+func (j *judgement) surelySent(n *NodeFacts, seat Seat) bool {
+	open := j.svc.Type != corev1.ServiceTypeLoadBalancer
+	return seat.In == Yes || seat.In == Unknown && open && n.candidate() && seat.Eligible
 }
 
 // locality finds endpoints that no node treats as its own, because their slice names no node.

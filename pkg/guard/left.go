@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // whatIsLeft blocks when a port that the loss takes away keeps no endpoint anywhere, or none where this balancer sends.
@@ -128,8 +130,11 @@ func (j *judgement) leavers() string {
 }
 
 func (j *judgement) lastAdvice() string {
-	if j.pin() != "" {
+	switch {
+	case j.pin() != "":
 		return "drop the pin and spread the pods: safedrain audit " + j.svc.Key.String() + " shows how"
+	case j.lostOf("StatefulSet"):
+		return "a StatefulSet has no surge: no extra pod comes before the eviction; if its application allows more replicas, add one, wait until it is Ready on a node that stays, and try again"
 	}
 	return "add a replica on a node that stays, wait until it is Ready, and try again"
 }
@@ -158,6 +163,18 @@ func (j *judgement) pin() string {
 		}
 	}
 	return ""
+}
+
+// lostOf reports whether a lost pod is owned by that kind of controller.
+func (j *judgement) lostOf(kind string) bool {
+	for _, node := range j.lost {
+		for pod := range j.ix.Pods(node) {
+			if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == kind && j.isEndpoint(pod.UID) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (j *judgement) whyNot() string {

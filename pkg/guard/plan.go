@@ -26,11 +26,12 @@ func Plan(ix Index, req Request) DrainPlan {
 
 	loss := lossOf(&req, pods)
 	judgements := judgeServices(ix, loss)
+	order(plan.Pods, judgements)
+	replace(ix, &req, plan.Pods, judgements)
 	for _, j := range judgements {
 		plan.Services = append(plan.Services, j.plan)
 	}
 	plan.Withdraw = append(plan.Withdraw, entries(ix, loss)...)
-	order(plan.Pods, judgements)
 	plan.conclude()
 	return plan
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/safedrain/safedrain/pkg/guard/placement"
 )
 
 // APIVersion of every document that safedrain prints.
@@ -14,6 +16,7 @@ const (
 	KindDrainPlan      = "DrainPlan"
 	KindDrainReport    = "DrainReport"
 	KindCoverageReport = "CoverageReport"
+	KindScalePlan      = "ScalePlan"
 )
 
 // Verdict is the answer of a plan; the worst of a plan's parts is the plan's.
@@ -80,6 +83,7 @@ type NodeRow struct {
 	Before     State      `json:"before"`
 	After      State      `json:"after"`
 	InRotation InRotation `json:"inRotation,omitempty"`
+	May        bool       `json:"may,omitempty"`       // of a scaling: the node may go to After, which is not certain
 	Ports      []string   `json:"ports,omitempty"`     // "name/protocol", where only some ports are affected
 	Families   []string   `json:"families,omitempty"`  // where only one of two families is
 	Endpoints  int        `json:"endpoints,omitempty"` // Ready ones on the node, in the audit
@@ -98,6 +102,8 @@ type ServicePlan struct {
 	Findings  []Finding `json:"findings"`
 	NodePorts []int32   `json:"nodePorts,omitempty"`
 	Hold      *HoldPlan `json:"hold,omitempty"` // how its pods are held, where that is the means of removal
+	// Replacements is where the pods that go may run again; nil where that was not judged or none goes.
+	Replacements *Replacements `json:"replacements,omitempty"`
 }
 
 // Key returns the Service's key.
@@ -188,6 +194,7 @@ type Request struct {
 	StayUp  bool     // the nodes go on running: only evicted endpoints are lost
 	Flags   Flags
 	SkipPod func(labels map[string]string) bool // pods that --pod-selector leaves out; nil for none
+	Cluster *placement.Cluster                  // where pods can be placed; nil: nothing is said of replacements
 }
 
 // Flags are the options of kubectl drain that decide about pods, and ours that accept findings.

@@ -33,11 +33,7 @@ func JudgeService(svc *ServiceFacts, ix Index, loss *Loss) ServicePlan {
 }
 
 func judge(svc *ServiceFacts, ix Index, loss *Loss) *judgement {
-	j := &judgement{svc: svc, ix: ix, loss: loss, cover: Cover(svc)}
-	j.plan = ServicePlan{
-		Namespace: svc.Key.Namespace, Name: svc.Key.Name, Policy: svc.policy(), Verdict: Safe,
-		Balancer: svc.Rotation.balancer(), Nodes: []NodeRow{}, Findings: []Finding{}, NodePorts: svc.NodePorts,
-	}
+	j := newJudgement(svc, ix, loss)
 	j.rows()
 	j.count()
 	j.locality()
@@ -50,6 +46,14 @@ func judge(svc *ServiceFacts, ix Index, loss *Loss) *judgement {
 	j.goesWithNode()
 	sortFindings(j.plan.Findings)
 	return j
+}
+
+// newJudgement is a judgement of a Service of which nothing is said yet.
+func newJudgement(svc *ServiceFacts, ix Index, loss *Loss) *judgement {
+	return &judgement{svc: svc, ix: ix, loss: loss, cover: Cover(svc), plan: ServicePlan{
+		Namespace: svc.Key.Namespace, Name: svc.Key.Name, Policy: svc.policy(), Verdict: Safe,
+		Balancer: svc.Rotation.balancer(), Nodes: []NodeRow{}, Findings: []Finding{}, NodePorts: svc.NodePorts,
+	}}
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -191,11 +195,15 @@ func (n *NodeFacts) leaves(run string) bool {
 // the nodes that people point balancers at.
 func (j *judgement) eligible(node string) bool {
 	n, ok := j.ix.Node(node)
-	if !ok || n.Virtual {
+	return ok && n.eligible(j.seat(node))
+}
+
+// eligible reports whether a balancer in whose rotation the node has that seat sends to it or could.
+func (n *NodeFacts) eligible(s Seat) bool {
+	switch {
+	case n.Virtual:
 		return false
-	}
-	s := j.seat(node)
-	if s.In == Unknown {
+	case s.In == Unknown:
 		return s.Eligible && n.candidate()
 	}
 	return s.Eligible || s.In == Yes

@@ -200,11 +200,17 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, objects []map[stri
 func listKind(path string) (kind, version string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	resource := parts[len(parts)-1]
+	if i := slices.Index(parts, "namespaces"); i > 0 && i+1 < len(parts) {
+		parts = append(parts[:i:i], resource)
+	}
 	version = strings.Join(parts[1:len(parts)-1], "/")
 	kinds := map[string]string{
 		"nodes": "NodeList", "services": "ServiceList", "pods": "PodList", "endpointslices": "EndpointSliceList",
 		"poddisruptionbudgets": "PodDisruptionBudgetList", "daemonsets": "DaemonSetList",
-		"deployments": "DeploymentList", "statefulsets": "StatefulSetList",
+		"deployments": "DeploymentList", "statefulsets": "StatefulSetList", "namespaces": "NamespaceList",
+		"persistentvolumeclaims": "PersistentVolumeClaimList", "persistentvolumes": "PersistentVolumeList",
+		"storageclasses": "StorageClassList", "csinodes": "CSINodeList", "csidrivers": "CSIDriverList",
+		"volumeattachments": "VolumeAttachmentList", "csistoragecapacities": "CSIStorageCapacityList",
 	}
 	if kind, ok := kinds[resource]; ok {
 		return kind, version

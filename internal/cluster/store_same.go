@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/safedrain/safedrain/internal/claim"
+	"github.com/safedrain/safedrain/pkg/guard"
+)
+
+// Objects are the same when what is kept of them is: an object is written far more often than it changes.
+
+// sameMeta compares metadata but for what every write changes.
+func sameMeta(a, b *metav1.ObjectMeta) bool {
+	x, y := *a, *b
+	x.ResourceVersion, x.Generation = "", 0
+	y.ResourceVersion, y.Generation = "", 0
+	return equality.Semantic.DeepEqual(&x, &y)
+}
+
+func sameNode(a, b *corev1.Node) bool {
+	return sameMeta(&a.ObjectMeta, &b.ObjectMeta) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&
+		equality.Semantic.DeepEqual(&a.Status, &b.Status)
+}
+
+// ownNodeAnnotations are written by runs and by the gate while they work. Hooks read of them at most whether a claim is
+// there.
+var ownNodeAnnotations = []string{claim.Annotation, claim.AnnotationRefused, guard.AnnotationGate}
+
+// sameToHooks reports whether two states of a node that differ are the same to hooks.
+func sameToHooks(a, b *corev1.Node) bool {
+	x, y := *a, *b
+	_, claimedA := a.Annotations[claim.Annotation]
+	_, claimedB := b.Annotations[claim.Annotation]
+	x.Annotations, y.Annotations = foreign(a.Annotations), foreign(b.Annotations)
+	return claimedA == claimedB && sameNode(&x, &y)
+}
+
+func foreign(annotations map[string]string) map[string]string {
+	out := maps.Clone(annotations)
+	maps.DeleteFunc(out, func(key, _ string) bool { return slices.Contains(ownNodeAnnotations, key) })
+	return out
+}
+
+func sameService(a, b *corev1.Service) bool {
+	return sameMeta(&a.ObjectMeta, &b.ObjectMeta) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&
+		equality.Semantic.DeepEqual(&a.Status, &b.Status)
+}
+
+func samePod(a, b *corev1.Pod) bool {
+	return sameMeta(&a.ObjectMeta, &b.ObjectMeta) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&
+		equality.Semantic.DeepEqual(&a.Status, &b.Status)
+}
+
+// sameDaemonSet leaves the status out: hooks ask where the pods can run.
+func sameDaemonSet(a, b *appsv1.DaemonSet) bool {
+	return sameMeta(&a.ObjectMeta, &b.ObjectMeta) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
+}
+
+func sameSlice(a, b *slice) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.service == b.service && a.name == b.name && a.managedBy == b.managedBy && a.headless == b.headless &&
+		a.family == b.family && slices.Equal(a.ports, b.ports) && slices.Equal(a.endpoints, b.endpoints)
+}
+
+// volatile are the fields that every write of an object changes; of a Lease its renewal too.
+var (
+	volatileMeta  = []string{"resourceVersion", "generation"}
+	volatileLease = []string{"renewTime"}
+)
+
+func sameCustom(gk schema.GroupKind, a, b *unstructured.Unstructured) bool {
+	if len(a.Object) != len(b.Object) {
+		return false
+	}
+	for field, x := range a.Object {
+		y, ok := b.Object[field]
+		switch {
+		case !ok:
+			return false
+		case field == "metadata":
+			ok = sameBut(x, y, volatileMeta)
+		case field == "spec" && gk == kindLease:
+			ok = sameBut(x, y, volatileLease)
+		default:
+			ok = reflect.DeepEqual(x, y)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// sameBut compares two values that are objects as a rule, without some of their fields.
+func sameBut(a, b any, without []string) bool {
+	x, okX := a.(map[string]any)
+	y, okY := b.(map[string]any)
+	if !okX || !okY {
+		return reflect.DeepEqual(a, b)
+	}
+	for _, of := range []map[string]any{x, y} {
+		for field := range of {
+			if !slices.Contains(without, field) && !reflect.DeepEqual(x[field], y[field]) {
+				return false
+			}
+		}
+	}
+	return true
+}
