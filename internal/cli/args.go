@@ -1,12 +1,13 @@
 package cli
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
-	"k8s.io/kubectl/pkg/util/completion"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // atMost allows up to n arguments; more are a mistake in what was typed.
@@ -22,13 +23,14 @@ func atMost(n int) cobra.PositionalArgs {
 // completionTimeout bounds the wait of a shell for the names of nodes.
 const completionTimeout = 2 * time.Second
 
-// completeNodes completes the names of nodes from the cluster.
-func (a *app) completeNodes(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	flags := a.kube.flags
-	if flags.Timeout == nil || *flags.Timeout == "" || *flags.Timeout == "0" {
-		timeout := completionTimeout.String()
-		flags.Timeout = &timeout
+// completeNodes completes the names of nodes from the cluster. kubectl's own completion would do, and bring all of kubectl
+// get and api-resources along, which every start of the program would pay for.
+func (a *app) completeNodes(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	names, err := a.kube.nodeNames(ctx, labels.Everything())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var getter genericclioptions.RESTClientGetter = flags
-	return completion.CompGetResource(cmdutil.NewFactory(getter), "node", toComplete), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, toComplete) }), cobra.ShellCompDirectiveNoFileComp
 }

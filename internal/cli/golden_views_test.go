@@ -80,7 +80,7 @@ func TestHooksText(t *testing.T) {
 		},
 		{
 			Namespace: "shop", Name: "api", Hook: "aws", Local: true, Removal: guard.RemovalLabel, Rotation: guard.Yes, InRotation: []string{"node-1"}, Broken: "x",
-			Missing: []missing{{What: "not allowed elasticloadbalancing:DescribeTargetHealth on *", Why: "the policy is in docs/iam/aws.json"}},
+			Missing: []missing{{What: "not allowed elasticloadbalancing:DescribeTargetHealth on *", Why: "safedrain hooks aws --iam prints the least policy"}},
 		},
 		{
 			Namespace: "two", Name: "lb", Hook: "calico", Conflict: []string{"calico", "metallb-l2"}, Local: true, Rotation: guard.Unknown,

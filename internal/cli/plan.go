@@ -19,16 +19,18 @@ type planRun struct {
 	source SourceFlags
 	output format
 	each   bool
+	scale  string
 }
 
 func (a *app) planCommand() *cobra.Command {
 	r := &planRun{app: a, flags: defaultDrainFlags()}
 	cmd := &cobra.Command{
 		Use:   "plan NODE...",
-		Short: "Say what a drain would do, and change nothing",
+		Short: "Say what a drain, or a scaling, would do, and change nothing",
 		Long: "Say what a drain of these nodes would do, together, and change nothing. Takes the flags of a drain.\n" +
 			"Exit 0: would be done. Exit 3: would be refused, with every reason and what accepts or mends it.",
 		Example: "  " + a.name + " plan node-3 --ignore-daemonsets\n  " + a.name + " plan --each --ignore-daemonsets\n  " +
+			a.name + " plan -n shop --scale deploy/checkout=2\n  " +
 			"kubectl get nodes,svc,endpointslices,pods,pdb,daemonsets -A -o yaml | " + a.name + " plan -f - node-3",
 		ValidArgsFunction: a.completeNodes,
 		RunE:              r.run,
@@ -36,6 +38,7 @@ func (a *app) planCommand() *cobra.Command {
 	r.flags.bind(cmd.Flags())
 	r.source.bind(cmd.Flags())
 	cmd.Flags().VarP(&r.output, "output", "o", "Output format: json, yaml, wide or name.")
+	cmd.Flags().StringVar(&r.scale, "scale", "", "Judge a change of a workload's replicas instead of a drain, kind/name=replicas: which pods go, which nodes lose their last endpoint, the floor.")
 	cmd.Flags().BoolVar(&r.each, "each", false, "Judge each node by itself, a line a node; all nodes when none is named.")
 	return cmd
 }
@@ -43,6 +46,9 @@ func (a *app) planCommand() *cobra.Command {
 func (r *planRun) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := r.app.interruptible(cmd.Context())
 	defer stop()
+	if r.scale != "" || cmd.Flags().Changed("scale") {
+		return r.runScale(ctx, cmd, args)
+	}
 	options, warnings, err := r.flags.options(cmd.Flags())
 	if err != nil {
 		return err
@@ -72,7 +78,7 @@ func (r *planRun) world(ctx context.Context, picked *chosen) (*world, []string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	scope := cluster.Scope{Nodes: picked.names, AllPods: picked.every, PageSize: r.flags.pageSize(), Hold: sorted(r.flags.Hold)}
+	scope := cluster.Scope{Nodes: picked.names, AllPods: picked.every, PageSize: r.flags.pageSize(), Hold: sorted(r.flags.Hold), Placement: !r.each}
 	if !r.source.offline() && !picked.every {
 		if scope.Nodes, err = picked.live(ctx, r.app.kube); err != nil {
 			return nil, nil, err
@@ -104,7 +110,12 @@ func (w *world) judge(o *drain.Options, nodes ...string) guard.DrainPlan {
 }
 
 func (r *planRun) printPlan(cmd *cobra.Command, w *world, o *drain.Options) error {
-	plan := w.judge(o, o.Nodes...)
+	req := request(o, o.Nodes...)
+	req.Cluster = w.snap.Placement()
+	plan := guard.Plan(w.snap.Index(w.hooks, o.Nodes), req)
+	if note := w.snap.PlacementNote(); note != "" {
+		r.app.warn(note)
+	}
 	out := r.app.streams.Out
 	if r.output.document() {
 		if err := writeDocument(out, r.output, &plan, drainable(&plan)); err != nil {

@@ -9,14 +9,19 @@ import (
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
-// facts says what else a drain does: Moves, Also out, Pods, Time.
+// facts says what else a drain does: Moves, Also out, Pods, Places, Time.
 func (v *planView) facts() string {
 	var b strings.Builder
 	for _, line := range []struct{ label, text string }{
-		{"Moves", v.moves()}, {"Also out", v.alsoOut()}, {"Pods", v.pods()}, {"Time", v.time()},
+		{"Moves", v.moves()}, {"Also out", v.alsoOut()}, {"Pods", v.pods()}, {"Places", v.places()}, {"Time", v.time()},
 	} {
-		if line.text != "" {
-			writeLabelled(&b, line.label, line.text)
+		if line.text == "" {
+			continue
+		}
+		label := line.label
+		for text := range strings.SplitSeq(line.text, "\n") {
+			writeLabelled(&b, label, text)
+			label = ""
 		}
 	}
 	return b.String()

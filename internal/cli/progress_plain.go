@@ -26,7 +26,7 @@ func (n *narrator) lines(ev drain.Event) []line {
 		return []line{resultLine("node/%s %suncordoned%s", e.Node, already(e.Already), n.suffix)}
 	case drain.Resumed:
 		return []line{stamped("%s: taking up run %s of %s, which was %s", e.Node, e.Run, e.Holder, e.Phase)}
-	case drain.Withdrawing, drain.ProofPending, drain.Proven, drain.NotProven, drain.Relied, drain.Held, drain.Returned:
+	case drain.Withdrawing, drain.ProofPending, drain.Proven, drain.NotProven, drain.Relied, drain.Held, drain.Returned, drain.ReturnPending:
 		return n.rotation(ev)
 	case drain.Wave, drain.PodEvicted, drain.PodGone, drain.PodBlocked, drain.Waiting:
 		return n.pods(ev)
@@ -94,6 +94,11 @@ func (n *narrator) rotation(ev drain.Event) []line {
 		return []line{stamped("%s: %s", e.Node, heldText(e))}
 	case drain.Returned:
 		return []line{stamped("%s: %s", e.Node, returnedText(e))}
+	case drain.ReturnPending:
+		if !n.changed("return "+e.Node+" "+e.Service, e.For) {
+			return nil
+		}
+		return []line{stamped("%s: %s", e.Node, returnPendingText(e))}
 	}
 	return nil
 }
@@ -144,6 +149,13 @@ func returnedText(e drain.Returned) string {
 		text += ": " + e.Detail
 	}
 	return text
+}
+
+func returnPendingText(e drain.ReturnPending) string {
+	if e.Service == "" {
+		return fmt.Sprintf("not back yet: %s (timeout %s)", e.For, seconds(e.Timeout))
+	}
+	return fmt.Sprintf("%s not back in %s yet: %s (timeout %s)", e.Service, e.Hook, e.For, seconds(e.Timeout))
 }
 
 func (n *narrator) pods(ev drain.Event) []line {

@@ -42,7 +42,7 @@ func (a *app) root() *cobra.Command {
 	bindVerbosity(root.PersistentFlags())
 	root.AddCommand(
 		a.drainCommand(), a.planCommand(), a.auditCommand(), a.uncordonCommand(), a.hooksCommand(), a.rbacCommand(),
-		a.versionCommand(),
+		a.gateCommand(), a.versionCommand(),
 	)
 	return root
 }

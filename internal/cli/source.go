@@ -126,7 +126,7 @@ func (a *app) read(ctx context.Context, f *SourceFlags, chosen choice, scope clu
 	if err := snap.Lacks(scope); err != nil {
 		return nil, err
 	}
-	if f.Example == "" {
+	if f.Example == "" && scope.Namespace == "" { // what is doubted is about drains
 		a.warn(snap.Doubts()...)
 	}
 	return &world{snap, newHooks(nil, chosen)}, nil

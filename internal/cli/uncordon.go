@@ -55,7 +55,8 @@ func (a *app) uncordonCommand() *cobra.Command {
 		Use:   "uncordon NODE...",
 		Short: "Put nodes back: schedulable, and into the load balancers again",
 		Long: "Make nodes schedulable, wait for the pods that are coming, and undo exactly what a drain has set: the node returns to\n" +
-			"each load balancer once that sends only where an endpoint is. A node that safedrain did not drain is only uncordoned.",
+			"its load balancers once its pods are Ready and its kube-proxy knows them. A node that safedrain did not drain is only\n" +
+			"uncordoned.",
 		Example:           "  " + a.name + " uncordon node-3\n  " + a.name + " uncordon --forgotten",
 		ValidArgsFunction: a.completeNodes,
 		RunE:              r.run,
