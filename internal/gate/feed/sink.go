@@ -1,0 +1,100 @@
+package feed
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/safedrain/safedrain/pkg/guard"
+)
+
+// sink takes the objects of one kind from a reflector and hands them on. It keeps their keys only, so that it can tell what
+// is gone after a new LIST. A reflector calls it from one goroutine.
+type sink[T any] struct {
+	set    func(T)
+	remove func(guard.Key)
+	known  map[guard.Key]struct{}
+	synced atomic.Bool
+}
+
+var _ cache.ReflectorStore = (*sink[any])(nil)
+
+func newSink[T any](set func(T), remove func(guard.Key)) *sink[T] {
+	return &sink[T]{set: set, remove: remove, known: map[guard.Key]struct{}{}}
+}
+
+func keyOf(obj any) (guard.Key, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return guard.Key{}, err
+	}
+	return guard.Key{Namespace: m.GetNamespace(), Name: m.GetName()}, nil
+}
+
+// Add takes a new object.
+func (s *sink[T]) Add(obj any) error {
+	key, err := keyOf(obj)
+	if err != nil {
+		return err
+	}
+	typed, ok := obj.(T)
+	if !ok {
+		return fmt.Errorf("%s is a %T", key, obj)
+	}
+	s.known[key] = struct{}{}
+	s.set(typed)
+	return nil
+}
+
+// Update takes a changed object.
+func (s *sink[T]) Update(obj any) error { return s.Add(obj) }
+
+// Delete forgets an object.
+func (s *sink[T]) Delete(obj any) error {
+	key, err := keyOf(obj)
+	if err != nil {
+		return err
+	}
+	s.drop(key)
+	return nil
+}
+
+func (s *sink[T]) drop(key guard.Key) {
+	delete(s.known, key)
+	s.remove(key)
+}
+
+// Replace takes all the objects there are.
+func (s *sink[T]) Replace(list []any, _ string) error {
+	there := make(map[guard.Key]struct{}, len(list))
+	for i, obj := range list {
+		key, err := keyOf(obj)
+		if err != nil {
+			return err
+		}
+		there[key] = struct{}{}
+		if err := s.Add(obj); err != nil {
+			return err
+		}
+		list[i] = nil // the store has it in its own form
+	}
+	for key := range s.known {
+		if _, ok := there[key]; !ok {
+			s.drop(key)
+		}
+	}
+	s.synced.Store(true)
+	return nil
+}
+
+// Resync does nothing: the store is what it is.
+func (s *sink[T]) Resync() error { return nil }
+
+// clear forgets every object: their kind is not served any more.
+func (s *sink[T]) clear() {
+	for key := range s.known {
+		s.drop(key)
+	}
+}
