@@ -28,10 +28,15 @@ DATAPLANE_PACKAGES := arping conntrack frr haproxy iproute2 iptables nftables so
 # What shows that generated parts of the README are up to date; empty to leave that out.
 README_CHECK ?= go run ./internal/cmd/readme -check
 
+# The image of the gate, built with ko: where it goes, and flags such as --push=false --oci-layout-path=DIR.
+KO_VERSION  := v0.19.1
+IMAGE_REPO  ?= ghcr.io/safedrain/safedrain
+IMAGE_FLAGS ?=
+
 LINT := $(CURDIR)/.cache/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down dataplane dataplane-full dataplane-up dataplane-down dataplane-packages bench fuzz
+.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down dataplane dataplane-full dataplane-up dataplane-down dataplane-packages bench fuzz manifests image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s%s\n", $$1, $$2}'
@@ -93,7 +98,13 @@ lint: $(LINT) ## run golangci-lint on both modules
 	$(LINT) run ./...
 	cd test && $(LINT) run --config ../.golangci.yml ./...
 
-verify: ## check formatting, module files, go vet and the generated parts of the README
+manifests: ## render deploy/install and what the chart shares with the kustomizations
+	cd test && go run ./deploy/render
+
+image: ## build the image of the gate for every platform and push it to IMAGE_REPO
+	KO_DOCKER_REPO=$(IMAGE_REPO) VERSION=$(VERSION) go run github.com/google/ko@$(KO_VERSION) build --bare --tags=$(VERSION) $(IMAGE_FLAGS) ./cmd/safedrain
+
+verify: ## check formatting, module files, go vet, the generated parts of the README and the rendered manifests
 	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 		if [ -n "$$out" ]; then echo "not formatted, run gofmt -w on:"; echo "$$out"; exit 1; fi
 	go mod tidy -diff
@@ -101,3 +112,4 @@ verify: ## check formatting, module files, go vet and the generated parts of the
 	go vet ./...
 	cd test && go vet ./...
 	$(README_CHECK)
+	cd test && go run ./deploy/render -check
