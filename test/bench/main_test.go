@@ -5,15 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/safedrain/safedrain/test/controlplane"
 )
-
-// envBinary names a ready safedrain; without it one is built from this tree.
-const envBinary = "SAFEDRAIN_TEST_BINARY"
 
 var (
 	workDir   string
@@ -36,7 +31,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(workDir) }()
-	if safedrain, err = program(ctx); err != nil {
+	if safedrain, err = controlplane.Safedrain(ctx, workDir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -52,19 +47,6 @@ func runTests(m *testing.M) int {
 		return max(code, 1)
 	}
 	return code
-}
-
-func program(ctx context.Context) (string, error) {
-	if path := os.Getenv(envBinary); path != "" {
-		return filepath.Abs(path)
-	}
-	path := filepath.Join(workDir, "safedrain")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/safedrain")
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build safedrain: %w\n%s", err, out)
-	}
-	return path, nil
 }
 
 // whole returns the whole control plane that benchmarks share, with kwok for kubelets.

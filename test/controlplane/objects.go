@@ -48,7 +48,8 @@ func (e *Env) Nodes(n int, mutate ...func(*corev1.Node)) []string {
 		node := Node(fmt.Sprintf("%s-%d", e.Namespace, e.nodes))
 		node.Labels[PoolLabel] = e.Namespace
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{
-			Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.1.%d.%d", e.nodes/250, e.nodes%250+1),
+			// Of this machine, so that nothing is sent elsewhere: their ports refuse unless a test listens there.
+			Type: corev1.NodeInternalIP, Address: fmt.Sprintf("127.1.%d.%d", e.nodes/250, e.nodes%250+1),
 		})
 		for _, m := range mutate {
 			m(node)

@@ -19,8 +19,8 @@ func OtherModule(ctx context.Context, name string) (string, error) {
 }
 
 // OtherPrograms returns a directory of the cache with programs that a module below that of the tests pins, and builds
-// those that are not there. The targets are package paths by the programs' names. The key follows from the go.mod and
-// go.sum of that module, the Go release and the platform.
+// those that are not there. The targets are package paths by the programs' names. The key follows from the go.mod, go.sum and
+// sources of that module, the Go release and the platform.
 func OtherPrograms(ctx context.Context, name string, targets map[string]string) (string, error) {
 	module, err := OtherModule(ctx, name)
 	if err != nil {
@@ -39,6 +39,9 @@ func OtherPrograms(ctx context.Context, name string, targets map[string]string) 
 			return "", err
 		}
 		_, _ = fmt.Fprintf(sum, "%s %d\n%s", file, len(content), content)
+	}
+	if err := hashSources(sum, module); err != nil {
+		return "", err
 	}
 	dir, err := buildInto(ctx, module, name+"-"+hex.EncodeToString(sum.Sum(nil))[:12], targets, flags)
 	if err != nil {

@@ -31,6 +31,17 @@ func onLoopback(n *corev1.Node) {
 // of the Service is ready on the node, else 503. An override other than 0 is answered whatever the slices say.
 func (s *scene) kubeProxy(svc *corev1.Service, node string, override int) {
 	s.Helper()
+	s.checkPort(svc, node, func(code int) int {
+		if override != 0 {
+			return override
+		}
+		return code
+	})
+}
+
+// checkPort answers on the health check port of a node what say makes of the code that the slices come to.
+func (s *scene) checkPort(svc *corev1.Service, node string, say func(code int) int) {
+	s.Helper()
 	address := ""
 	for _, a := range s.node(node).Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -47,11 +58,8 @@ func (s *scene) kubeProxy(svc *corev1.Service, node string, override int) {
 		if err != nil || local == 0 {
 			code = http.StatusServiceUnavailable
 		}
-		if override != 0 {
-			code = override
-		}
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(code)
+		w.WriteHeader(say(code))
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"service": map[string]any{"namespace": svc.Namespace, "name": svc.Name}, "localEndpoints": local, "serviceProxyHealthy": true,
 		})

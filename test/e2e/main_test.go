@@ -5,15 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/safedrain/safedrain/test/controlplane"
 )
-
-// envBinary names a ready safedrain; without it one is built from this tree, as `make build` does.
-const envBinary = "SAFEDRAIN_TEST_BINARY"
 
 var (
 	cluster    *controlplane.Cluster // shared by all tests: each takes an Env of it
@@ -37,7 +33,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if binary, err = buildBinary(context.Background(), dir); err != nil {
+	if binary, err = controlplane.Safedrain(context.Background(), dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -66,17 +62,4 @@ func sideBySide() error {
 		return nil
 	}
 	return flag.Set(name, "8")
-}
-
-func buildBinary(ctx context.Context, dir string) (string, error) {
-	if path := os.Getenv(envBinary); path != "" {
-		return filepath.Abs(path)
-	}
-	path := filepath.Join(dir, "safedrain")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/safedrain")
-	cmd.Dir = filepath.Join("..", "..") // its own module: the versions that are shipped
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build safedrain: %w\n%s", err, out)
-	}
-	return path, nil
 }

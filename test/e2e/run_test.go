@@ -14,11 +14,13 @@ import (
 // runTimeout is for a command that hangs; its own timeouts are shorter.
 const runTimeout = 2 * time.Minute
 
-// program is how a command is run: which one, by whose kubeconfig, and with what on its standard input.
+// program is how a command is run: which one, by whose kubeconfig, with what on its standard input and, beside that, in its
+// environment.
 type program struct {
 	path       string
 	kubeconfig string
 	stdin      string
+	env        []string
 }
 
 // run runs safedrain as somebody who may do everything and returns what it printed and its exit code.
@@ -56,7 +58,7 @@ func (p program) start(t testing.TB, args ...string) *running {
 	ctx, cancel := context.WithTimeout(t.Context(), runTimeout)
 	r := &running{cancel: cancel, line: strings.Join(append([]string{p.path}, args...), " ")}
 	r.cmd = exec.CommandContext(ctx, p.path, args...)
-	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + p.kubeconfig}
+	r.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + p.kubeconfig}, p.env...)
 	r.cmd.Stdin = strings.NewReader(p.stdin)
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	if err := r.cmd.Start(); err != nil {

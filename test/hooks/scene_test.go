@@ -41,7 +41,7 @@ func newScene(t *testing.T, mutate ...func(*corev1.Service)) *scene {
 // setInternalIP gives the first node a loopback address of its own, and leaves the others theirs.
 func setInternalIP(n *corev1.Node, address string) {
 	for i := range n.Status.Addresses {
-		if a := &n.Status.Addresses[i]; a.Type == corev1.NodeInternalIP && a.Address == "10.1.0.2" {
+		if a := &n.Status.Addresses[i]; a.Type == corev1.NodeInternalIP && a.Address == "127.1.0.2" {
 			a.Address = address
 		}
 	}

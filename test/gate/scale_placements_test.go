@@ -1,0 +1,163 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/safedrain/safedrain/test/controlplane"
+)
+
+// EnvPlacements is the number of random placements that are scaled down; some are tried without it.
+const EnvPlacements = "SAFEDRAIN_PLACEMENTS"
+
+const (
+	somePlacements = 6
+	atATime        = 10 // placements that are tried side by side
+)
+
+// TestRandomPlacements scales workloads that stand at random on the nodes that send to them, each of which has one pod or more,
+// down to one replica: behind the gate every node keeps its endpoint. Beside it the same is scaled down to as many replicas as
+// there are nodes without a gate; what becomes of the nodes there is only counted.
+func TestRandomPlacements(t *testing.T) {
+	t.Parallel()
+	n := somePlacements
+	if text := os.Getenv(EnvPlacements); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("%s: %v", EnvPlacements, err)
+		}
+	}
+	g := oneGate(t, "gate-clamp", 1, "--mode=enforce", "--scale=clamp")
+	var mu sync.Mutex
+	emptied, retried := 0, 0
+	slots := make(chan struct{}, atATime)
+	t.Run("each", func(t *testing.T) {
+		for i := range n {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				p := newPlacement(t, g.cluster, uint64(i))
+				g.judges(p.Env)
+				tries := p.scaleDown(1)
+				p.PodsReady("web", len(p.nodes))
+				if empty := p.empty(); len(empty) > 0 {
+					t.Errorf("%v: nodes %v, in rotation, have no endpoint: %v", p.pods, empty, on(p.Env, "web"))
+				}
+				without := newPlacement(t, g.cluster, uint64(i))
+				without.scaleDown(int32(len(without.nodes)))
+				without.PodsReady("web", len(without.nodes))
+				mu.Lock()
+				defer mu.Unlock()
+				retried += tries - 1
+				if len(without.empty()) > 0 {
+					emptied++
+				}
+			})
+		}
+	})
+	t.Logf("%d placements: behind the gate every node kept its endpoint, after %d refusals in all; without it %d left a node in rotation without one", n, retried, emptied)
+}
+
+// placement is a Deployment "web" behind a NodePort Service of policy Local whose pods stand where chance put them.
+type placement struct {
+	*controlplane.Env
+	nodes []string
+	pods  []int // of each node
+}
+
+// newPlacement makes the pods first, where they are to be, and then a Deployment that adopts them.
+func newPlacement(t *testing.T, c *controlplane.Cluster, seed uint64) *placement {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 7))
+	p := &placement{Env: c.Env(t)}
+	p.nodes = p.Nodes(2+rng.IntN(3), longReady)
+	p.Service("web")
+	p.Deployment("web", 0)
+	hash := p.hash()
+	total := 0
+	var made sync.WaitGroup
+	for i, node := range p.nodes {
+		p.pods = append(p.pods, 1+rng.IntN(3))
+		for k := range p.pods[i] {
+			total++
+			made.Go(func() {
+				p.Pod(fmt.Sprintf("web-%d-%d", i, k), node, func(pod *corev1.Pod) {
+					pod.Labels[controlplane.AppLabel], pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "web", hash
+				})
+			})
+		}
+	}
+	made.Wait()
+	p.scaleDown(int32(total)) // up, to as many as there are
+	p.Wait("the pods are adopted", func(ctx context.Context) (bool, string, error) {
+		d, err := p.Client.AppsV1().Deployments(p.Namespace).Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		return int(d.Status.ReadyReplicas) == total && int(d.Status.Replicas) == total, fmt.Sprintf("%d of %d", d.Status.ReadyReplicas, total), nil
+	})
+	p.EndpointsReady("web", total)
+	if have := on(p.Env, "web"); len(have) != len(p.nodes) {
+		t.Fatalf("the pods are not where they were put: %v", have)
+	}
+	return p
+}
+
+// hash is the label by which the Deployment's ReplicaSet knows its pods.
+func (p *placement) hash() string {
+	p.Helper()
+	var hash string
+	p.Wait("the ReplicaSet", func(ctx context.Context) (bool, string, error) {
+		sets, err := p.Client.AppsV1().ReplicaSets(p.Namespace).List(ctx, metav1.ListOptions{LabelSelector: controlplane.AppLabel + "=web"})
+		if err != nil || len(sets.Items) != 1 {
+			return false, "none", err
+		}
+		hash = sets.Items[0].Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+		return hash != "", "no hash", nil
+	})
+	return hash
+}
+
+// scaleDown asks for a number of replicas as autoscalers do, again and again while it is refused, and returns how often.
+func (p *placement) scaleDown(to int32) (tries int) {
+	p.Helper()
+	p.Wait(fmt.Sprintf("scaled to %d", to), func(ctx context.Context) (bool, string, error) {
+		tries++
+		deployments := p.Client.AppsV1().Deployments(p.Namespace)
+		scale, err := deployments.GetScale(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		scale.Spec.Replicas = to
+		_, err = deployments.UpdateScale(ctx, "web", scale, metav1.UpdateOptions{})
+		if apierrors.IsForbidden(err) || apierrors.IsConflict(err) {
+			return false, err.Error(), nil
+		}
+		return err == nil, "", err
+	})
+	return tries
+}
+
+// empty lists the nodes without a pod.
+func (p *placement) empty() []string {
+	p.Helper()
+	have := on(p.Env, "web")
+	var out []string
+	for _, n := range p.nodes {
+		if have[n] == 0 {
+			out = append(out, n)
+		}
+	}
+	return out
+}

@@ -1,0 +1,317 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/safedrain/safedrain/test/controlplane"
+)
+
+const (
+	gateNamespace = "safedrain-system"
+	// gatedLabel on a namespace names the gate that judges there.
+	gatedLabel = "test.safedrain.dev/gate"
+	// shipped are the manifests that the webhook configurations are read from.
+	shipped = "../../deploy/kustomize/base"
+	// readyWithin is how long a replica may take to be ready.
+	readyWithin = 60 * time.Second
+)
+
+// gated is a gate as it is installed: replicas behind one address, and the webhook configurations that are shipped.
+type gated struct {
+	testing.TB
+	cluster *controlplane.Cluster
+	client  kubernetes.Interface
+	name    string // of its configurations, its Secret and its Service
+	args    []string
+	front   *front
+
+	mu       sync.Mutex
+	replicas []*replica
+}
+
+// install starts a gate and registers its webhooks; args are further flags. Several gates of one cluster share a lease, so the
+// controllers of one of them run.
+func install(t testing.TB, c *controlplane.Cluster, name string, replicas int, args ...string) *gated {
+	t.Helper()
+	g := &gated{TB: t, cluster: c, client: c.Client(), name: name, args: args, front: newFront(t)}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: gateNamespace}}
+	if _, err := g.client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	g.register()
+	for range replicas {
+		g.add()
+	}
+	for _, r := range g.all() {
+		r.awaitReady(t)
+	}
+	return g
+}
+
+// uninstall ends the replicas and removes the configurations.
+func (g *gated) uninstall() {
+	ctx := context.Background()
+	_ = g.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, g.name, metav1.DeleteOptions{})
+	_ = g.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, g.name, metav1.DeleteOptions{})
+	for _, r := range g.all() {
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+	}
+	g.front.close()
+}
+
+func (g *gated) all() []*replica {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.replicas)
+}
+
+// register creates the shipped configurations for this gate: by its address, and for the namespaces that name it.
+func (g *gated) register() {
+	g.Helper()
+	var v admissionregistrationv1.ValidatingWebhookConfiguration
+	var m admissionregistrationv1.MutatingWebhookConfiguration
+	read(g, "validating.yaml", &v)
+	read(g, "mutating.yaml", &m)
+	v.ObjectMeta, m.ObjectMeta = metav1.ObjectMeta{Name: g.name}, metav1.ObjectMeta{Name: g.name}
+	for i := range v.Webhooks {
+		g.point(&v.Webhooks[i].ClientConfig, &v.Webhooks[i].NamespaceSelector)
+	}
+	for i := range m.Webhooks {
+		g.point(&m.Webhooks[i].ClientConfig, &m.Webhooks[i].NamespaceSelector)
+	}
+	api := g.client.AdmissionregistrationV1()
+	if _, err := api.ValidatingWebhookConfigurations().Create(g.Context(), &v, metav1.CreateOptions{}); err != nil {
+		g.Fatal(err)
+	}
+	if _, err := api.MutatingWebhookConfigurations().Create(g.Context(), &m, metav1.CreateOptions{}); err != nil {
+		g.Fatal(err)
+	}
+}
+
+func read(t testing.TB, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(shipped, file))
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *gated) point(config *admissionregistrationv1.WebhookClientConfig, namespaces **metav1.LabelSelector) {
+	url := fmt.Sprintf("https://%s%s", loopback(g.front.port()), *config.Service.Path)
+	*config = admissionregistrationv1.WebhookClientConfig{URL: &url}
+	(*namespaces).MatchExpressions = append((*namespaces).MatchExpressions, metav1.LabelSelectorRequirement{
+		Key: gatedLabel, Operator: metav1.LabelSelectorOpIn, Values: []string{g.name},
+	})
+}
+
+// failClosed makes an API server that reaches no replica refuse what it cannot ask about.
+func (g *gated) failClosed() {
+	g.Helper()
+	patch := []byte(`[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Fail"}]`)
+	api := g.client.AdmissionregistrationV1()
+	if _, err := api.ValidatingWebhookConfigurations().Patch(g.Context(), g.name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		g.Fatal(err)
+	}
+	if _, err := api.MutatingWebhookConfigurations().Patch(g.Context(), g.name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		g.Fatal(err)
+	}
+}
+
+// judges makes the namespace of a test one of this gate, and waits until the API server asks about it and the gate has read
+// everything that is there.
+func (g *gated) judges(e *controlplane.Env) {
+	e.Helper()
+	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{gatedLabel: g.name}}})
+	if _, err := e.Client.CoreV1().Namespaces().Patch(e.Context(), e.Namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	set := podless("gate-probe", 5)
+	if _, err := e.Client.AppsV1().Deployments(e.Namespace).Create(e.Context(), set, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	e.Wait("the gate is asked", func(ctx context.Context) (bool, string, error) {
+		before := g.decisions(e, `resource="scale"`)
+		scale, err := e.Client.AppsV1().Deployments(e.Namespace).GetScale(ctx, set.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		scale.Spec.Replicas--
+		if _, err := e.Client.AppsV1().Deployments(e.Namespace).UpdateScale(ctx, set.Name, scale, metav1.UpdateOptions{}); err != nil {
+			return false, "", err
+		}
+		return g.decisions(e, `resource="scale"`) >= before+2, fmt.Sprintf("at %d replicas it was not", scale.Spec.Replicas), nil
+	})
+}
+
+var sample = regexp.MustCompile(`(?m)^(safedrain_[a-z_]+)\{([^}]*)\} ([0-9.e+]+)$`)
+
+// decisions is the number of decisions of all replicas whose labels have all of these.
+func (g *gated) decisions(t testing.TB, labels ...string) int {
+	t.Helper()
+	n := 0
+	for _, r := range g.all() {
+		for _, m := range sample.FindAllStringSubmatch(r.metrics(t), -1) {
+			if m[1] != "safedrain_gate_decisions_total" || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(m[2], l) }) {
+				continue
+			}
+			v, err := strconv.ParseFloat(m[3], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += int(v)
+		}
+	}
+	return n
+}
+
+// replica is one process of the gate.
+type replica struct {
+	cmd                    *exec.Cmd
+	webhook, health, meter int // ports
+	log                    *lines
+	ended                  chan struct{}
+}
+
+// add starts another replica.
+func (g *gated) add() *replica {
+	g.Helper()
+	r := &replica{webhook: freePort(g), health: freePort(g), meter: freePort(g), log: &lines{}, ended: make(chan struct{})}
+	config := filepath.Join(scratch, g.name+".kubeconfig")
+	if err := g.cluster.Kubeconfig(config); err != nil {
+		g.Fatal(err)
+	}
+	args := append([]string{
+		"gate", "--kubeconfig=" + config, "--namespace=" + gateNamespace, "--service=" + g.name,
+		"--cert-secret=" + g.name + "-tls", "--webhook-configuration=" + g.name,
+		"--webhook-port=" + strconv.Itoa(r.webhook), "--health-address=" + loopback(r.health), "--metrics-address=" + loopback(r.meter),
+		"--shutdown-delay=2s",
+	}, g.args...)
+	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--cert-dir=") }) {
+		args = append(args, "--cert-host=127.0.0.1")
+	}
+	r.cmd = exec.Command(binary, args...)
+	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, fmt.Sprintf("POD_NAME=%s-%d", g.name, r.webhook)}
+	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := r.cmd.Start(); err != nil {
+		g.Fatal(err)
+	}
+	go func() {
+		_ = r.cmd.Wait()
+		close(r.ended)
+	}()
+	g.mu.Lock()
+	g.replicas = append(g.replicas, r)
+	g.mu.Unlock()
+	g.front.add(loopback(r.webhook), "http://"+loopback(r.health)+"/readyz")
+	return r
+}
+
+// end sends a signal to a replica, waits until it is gone, and returns its exit code.
+func (g *gated) end(r *replica, s os.Signal) int {
+	g.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		g.Fatal(err)
+	}
+	select {
+	case <-r.ended:
+	case <-time.After(readyWithin):
+		g.Fatalf("a replica goes on after %s\n%s", s, r.log)
+	}
+	g.mu.Lock()
+	g.replicas = slices.DeleteFunc(g.replicas, func(o *replica) bool { return o == r })
+	g.mu.Unlock()
+	g.front.remove(loopback(r.webhook))
+	return r.cmd.ProcessState.ExitCode()
+}
+
+func (r *replica) awaitReady(t testing.TB) {
+	t.Helper()
+	client := &http.Client{Timeout: time.Second}
+	err := controlplane.Poll(t.Context(), readyWithin, "a replica is ready", func(ctx context.Context) (bool, string, error) {
+		select {
+		case <-r.ended:
+			return false, "", fmt.Errorf("it ended:\n%s", r.log)
+		default:
+		}
+		return answers(ctx, client, "http://"+loopback(r.health)+"/readyz"), r.readiness(ctx), nil
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.log)
+	}
+}
+
+// readiness is what a replica says of itself.
+func (r *replica) readiness(ctx context.Context) string {
+	text, _ := fetch(ctx, "http://"+loopback(r.health)+"/readyz?verbose=1")
+	return text
+}
+
+func (r *replica) metrics(t testing.TB) string {
+	t.Helper()
+	text, err := fetch(t.Context(), "http://"+loopback(r.meter)+"/metrics")
+	if err != nil {
+		t.Fatalf("metrics: %v\n%s", err, r.log)
+	}
+	return text
+}
+
+func fetch(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := (&http.Client{Timeout: 5 * time.Second}).Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// lines collects what a process writes.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
