@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -56,10 +58,37 @@ func newNetwork(ctx context.Context, node string, ranges []string, nodeIP netip.
 			return nil, err
 		}
 	}
-	return n, nil
+	return n, removeLinks(ctx)
 }
 
 func (n *network) prefix() string { return n.node + "-pod-" }
+
+// podLink is the name of a pod's interface in the node's namespace.
+var podLink = regexp.MustCompile(`^p[0-9a-f]{12}$`)
+
+// removeLinks removes the interfaces of pods whose namespaces are deleted: they, and the routes over them, last until the
+// kernel is done with the namespace, and would stand in the way of the same pods.
+func removeLinks(ctx context.Context) error {
+	links, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		if !podLink.MatchString(link.Name) {
+			continue
+		}
+		if err := spawn.IP(ctx, "", "link del "+link.Name); err != nil && exists(link.Name) {
+			return err
+		}
+	}
+	return nil
+}
+
+// exists reports whether the namespace has an interface of that name: one may go by itself at any moment.
+func exists(link string) bool {
+	_, err := net.InterfaceByName(link)
+	return err == nil
+}
 
 // take returns the addresses that a pod had before, if it had one of each range and they are free, or else a free one of
 // each range.

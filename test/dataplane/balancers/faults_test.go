@@ -2,12 +2,14 @@ package balancers
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/test/controlplane"
 )
@@ -65,9 +67,14 @@ func (s *scene) command(give func(context.Context, string) error) {
 	}
 }
 
+// pokeAfter is how long MetalLB may show something else before it is made to look at the Service again: a speaker whose write
+// was refused, or that was cut off, may leave its status as it is.
+const pokeAfter = 10 * time.Second
+
 // see waits until status objects and data plane say what they should of the node.
 func (s *scene) see(shown, forwarded bool) {
 	s.Helper()
+	poked := time.Now()
 	err := controlplane.Poll(s.Context(), startTimeout, "status and data plane as expected", func(ctx context.Context) (bool, string, error) {
 		in, err := s.b.Shown(ctx, s.svc)
 		if err != nil {
@@ -77,11 +84,22 @@ func (s *scene) see(shown, forwarded bool) {
 		if slices.Contains(in, s.node) == shown && slices.Contains(to, s.node) == forwarded {
 			return true, "", err
 		}
+		if err == nil && time.Since(poked) > pokeAfter {
+			poked = time.Now()
+			err = s.poke(ctx)
+		}
 		return false, "shown: " + words(in) + ", forwarded to: " + words(to), err
 	})
 	if err != nil {
 		s.Fatal(err)
 	}
+}
+
+// poke changes the Service in a way that means nothing.
+func (s *scene) poke(ctx context.Context) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"test.safedrain.dev/poked":%q}}}`, time.Now().Format(time.RFC3339Nano))
+	_, err := lab.Client.CoreV1().Services(s.svc.Namespace).Patch(ctx, s.svc.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 func words(nodes []string) string {

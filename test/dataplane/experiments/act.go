@@ -22,9 +22,6 @@ import (
 const (
 	drainTimeout = "120s"
 	afterReturn  = 3 * time.Second // how long requests are counted once a node is back
-	// warm is how long pods are Ready before their node is put back: its kube-proxy, which writes its rules once a second,
-	// may know of them later than a balancer does.
-	warm = 2 * time.Second
 )
 
 // drained is one drain of one node.
@@ -41,7 +38,7 @@ type acted struct {
 	tool     string
 	traffic  *traffic
 	drains   []*drained
-	pressure float64 // on the machine's processors, see [pressure]
+	pressure float64 // on the machine's processors, see [pressure.CPU]
 	exit     int     // the worst of all commands
 	problems []string
 
@@ -85,8 +82,8 @@ func (s *scene) act(ctx context.Context, tool string, t *traffic) (*acted, error
 	return a, err
 }
 
-// drainOne drains the node. After safedrain it puts the node back, with pods on it, while requests are counted; after
-// kubectl it watches for as long as balancers need to notice.
+// drainOne drains the node. After safedrain it puts the node back while requests are counted; after kubectl it watches for as
+// long as balancers need to notice.
 func (s *scene) drainOne(ctx context.Context, a *acted) error {
 	if err := s.drain(ctx, a, s.node); err != nil {
 		return err
@@ -100,7 +97,7 @@ func (s *scene) drainOne(ctx context.Context, a *acted) error {
 	return pause(ctx, afterReturn)
 }
 
-// drainAll drains every node, and puts each back, with pods on it, before the next.
+// drainAll drains every node, and puts each back before the next.
 func (s *scene) drainAll(ctx context.Context, a *acted) error {
 	for _, n := range s.lab.Nodes {
 		if err := s.drain(ctx, a, n.Name); err != nil {
@@ -108,12 +105,6 @@ func (s *scene) drainAll(ctx context.Context, a *acted) error {
 		}
 		if err := s.comeBack(ctx, a, n.Name); err != nil {
 			return err
-		}
-		if err := s.scale(ctx, s.round.replicas()); err != nil {
-			return err
-		}
-		if err := s.spread(ctx, s.apps(), false); err != nil {
-			return fmt.Errorf("%w: %w", errDiscard, err)
 		}
 	}
 	return pause(ctx, s.round.Watch)
@@ -164,25 +155,15 @@ func (s *scene) scaleDown(ctx context.Context, a *acted) error {
 	return pause(ctx, s.round.Watch)
 }
 
-// comeBack makes a node schedulable, lets a pod of each app come to it, and only then puts it back into rotation: a
-// balancer that follows endpoints would send there before the node's kube-proxy does.
+// comeBack puts a node back, and with it the pods that found no other node. It ends when they are Ready.
 func (s *scene) comeBack(ctx context.Context, a *acted, node string) error {
-	if err := s.uncordon(ctx, a, results.Kubectl, node); err != nil {
-		return err
-	}
-	if err := s.scale(ctx, s.round.replicas()+1); err != nil {
+	if err := s.uncordon(ctx, a, a.tool, node); err != nil {
 		return err
 	}
 	if err := s.podsOn(ctx, node); err != nil {
 		return fmt.Errorf("%w: %w", errDiscard, err)
 	}
-	if a.tool == results.Kubectl {
-		return nil
-	}
-	if err := pause(ctx, warm); err != nil {
-		return err
-	}
-	return s.uncordon(ctx, a, a.tool, node)
+	return nil
 }
 
 // uncordon puts a node back with a tool.
@@ -204,7 +185,7 @@ func (s *scene) uncordon(ctx context.Context, a *acted, tool, node string) error
 	return nil
 }
 
-// scale sets the replicas of every app, which are then one more than nodes for a node to get its pod back, or as many.
+// scale sets the replicas of every app.
 func (s *scene) scale(ctx context.Context, replicas int) error {
 	if s.round.DaemonSet {
 		return nil

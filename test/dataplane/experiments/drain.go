@@ -8,6 +8,7 @@ import (
 
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/test/dataplane/balancers"
+	"github.com/safedrain/safedrain/test/dataplane/pressure"
 	"github.com/safedrain/safedrain/test/dataplane/results"
 )
 
@@ -36,7 +37,7 @@ func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 	if err != nil {
 		return err
 	}
-	a.pressure = max(a.pressure, pressure())
+	a.pressure = max(a.pressure, pressure.CPU())
 	a.exit = max(a.exit, d.code)
 	a.note("%s drain of %s ended with exit code %d", a.tool, node, d.code)
 	if d.code != 0 && s.round.Fault == nil {

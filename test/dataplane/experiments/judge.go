@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/test/dataplane/pressure"
 	"github.com/safedrain/safedrain/test/dataplane/results"
 )
 
@@ -126,7 +127,7 @@ func (s *scene) bound(a *acted, records []*results.Record) {
 		return
 	}
 	text := fmt.Sprintf("the drain took %.2f s, and may take %.2f s", records[0].Times.Total, records[0].Times.Bound)
-	if a.pressure > tooMuch {
+	if a.pressure > pressure.TooMuch {
 		s.log("!!! not judged, for something waits for a processor %.0f %% of the time: %s", a.pressure, text)
 	} else {
 		a.problem("%s", text)
@@ -134,6 +135,7 @@ func (s *scene) bound(a *acted, records []*results.Record) {
 	for _, step := range a.steps {
 		s.log("%7.3f %s", step.At, step.What)
 	}
+	s.log("%s", a.drains[0].stderr)
 }
 
 // problemsOf says what a record shows that must not be.

@@ -16,14 +16,11 @@ import (
 	"github.com/safedrain/safedrain/test/dataplane"
 )
 
-// placement puts the pods of a workload on the nodes that the round uses: one on each as far as it goes, so that a drained
-// one's replacement is never left over; several on each exactly.
+// placement puts the same number of pods of a workload on each node that the round uses. What a drain evicts fits nowhere
+// else, and comes back with its node.
 func (s *scene) placement() dataplane.PodOption {
 	_, used := s.round.pods()
-	if s.round.Each == 0 {
-		return dataplane.WithSpread()
-	}
-	var names []string
+	names := make([]string, 0, used)
 	for _, n := range s.lab.Nodes[:used] {
 		names = append(names, n.Name)
 	}

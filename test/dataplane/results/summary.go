@@ -36,6 +36,18 @@ func groups(records []*Record, experiments, balancers []string) []*group {
 	return all
 }
 
+// markPaused marks the mode of every group with a run of the build whose return had a pause, and reports whether there is one.
+func markPaused(all []*group) bool {
+	marked := false
+	for _, g := range all {
+		if slices.ContainsFunc(g.runs[Safedrain], func(r *Record) bool { return r.Build == paused }) {
+			g.mode += "*"
+			marked = true
+		}
+	}
+	return marked
+}
+
 // span is the least and the greatest of some values.
 type span struct{ low, high float64 }
 

@@ -41,6 +41,9 @@ func document(records []*Record, titles Titles) string {
 	var b strings.Builder
 	b.WriteString(head)
 	all := groups(records, names(titles.Experiments), names(titles.Balancers))
+	if markPaused(all) {
+		b.WriteString(older)
+	}
 	for _, e := range titles.Experiments {
 		of := slices.DeleteFunc(slices.Clone(all), func(g *group) bool { return g.experiment != e.Name })
 		if len(of) == 0 {
@@ -65,13 +68,18 @@ Made by ` + "`make dataplane-full`" + ` from [runs.jsonl](runs.jsonl), which has
 Real kube-proxy, real balancers, pods that are real processes, nodes that are network namespaces of one machine. New connections come by
 schedule, whatever became of those before; one that has no answer within 0.9 s has failed. *Cut* counts new connections that were open already
 and were reset on their way to the answer, which a moved address does to those that it meets. *Broken* counts kept connections, with a request a second, that
-were reset or failed one. Ranges are the least and the greatest of the runs. safedrain's runs include the return of the node, kubectl's do not.
-
-**The return is not measured as ` + "`safedrain uncordon`" + ` alone makes it.** The node is made schedulable by kubectl first, its pods are Ready for 2 s, and only then
-` + "`safedrain uncordon`" + ` puts it back. Without that pause requests were lost through L2, BGP and NodePort, because a balancer may send to the node before its kube-proxy
-has rules for the new pod. The figures below say nothing against that loss.
+were reset or failed one. Ranges are the least and the greatest of the runs. safedrain's runs include the return of the node by ` + "`safedrain uncordon`" + `, with load;
+of kubectl's only those of a rolling upgrade do. The pods that a drain evicts fit on no other node and come back with theirs.
 
 ![Failed requests per second over time](drain.svg)
+`
+
+// paused is the build of safedrain whose runs had a pause at the return; older says what their mark means.
+const paused = "0e18f441426e"
+
+const older = `
+` + "`*`" + `: measured with an older safedrain (` + paused + `). There the node was made schedulable by kubectl first, and its pods were Ready for 2 s before ` + "`safedrain uncordon`" + ` put it back:
+without that pause it lost requests through MetalLB, up to 20 in a run.
 `
 
 // compared is the table of an experiment that both tools went through.
