@@ -186,7 +186,7 @@ func TestC14EveryAddress(t *testing.T) {
 func TestC14OneStays(t *testing.T) {
 	s, pod := twoAddresses(t, lbStep{forever, hooktest.Out}, lbStep{time.Second, hooktest.Out})
 	n1 := s.nodes[0]
-	e := s.run(n1, "--ignore-daemonsets", "--force", "--hook-timeout=4s")
+	e := s.run(n1, "--ignore-daemonsets", "--force", "--hook-timeout=10s") // time for web to leave and to settle
 	e.want(s, 5, s.Namespace+"/api is not proven out of metallb-l2")
 	s.gone(pod) // its own address left, and was proven to
 	s.journal.inOrder("left web "+n1, "evicted web-1")
