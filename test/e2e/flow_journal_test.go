@@ -147,7 +147,7 @@ func (j *journal) has(text string) bool {
 func (j *journal) get(text string) entry {
 	j.s.Helper()
 	var found entry
-	err := controlplane.Poll(j.s.Context(), 5*time.Second, "journal: "+text, func(context.Context) (bool, string, error) {
+	err := controlplane.Poll(j.s.Context(), 30*time.Second, "journal: "+text, func(context.Context) (bool, string, error) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		e := j.find(text)
