@@ -1,8 +1,8 @@
 package admission
 
 import (
+	"fmt"
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -77,11 +77,7 @@ func (v *scaleVerdict) answer() *answer {
 
 // replicasPatch sets the replicas of a Scale. It adds them, since zero ones are absent.
 func replicasPatch(n int32) []byte {
-	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec/replicas", "value": n}})
-	if err != nil {
-		panic(err) // text and a number
-	}
-	return patch
+	return fmt.Appendf(nil, `[{"op":"add","path":"/spec/replicas","value":%d}]`, n)
 }
 
 // scalingOf reads a review of a Scale or of a workload.
