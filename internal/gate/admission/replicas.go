@@ -1,8 +1,8 @@
 package admission
 
 import (
-	"fmt"
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 
