@@ -2,7 +2,10 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/pkg/guard"
@@ -67,18 +70,29 @@ func emptiesText(r *scaling, t *guard.ScaleTarget, to int32, f *guard.Finding) s
 	default:
 		node = fmt.Sprintf("%s and %d more", f.Nodes[0], len(f.Nodes)-1)
 	}
-	return fmt.Sprintf("%s: at %d its controller would empty %s, in rotation; %s", r.title(), to, node, until(t))
+	return fmt.Sprintf("%s: at %d its controller would empty %s, in rotation; %s", r.title(), to, node, until(t, f.Nodes))
 }
 
-// until says what would make a controller choose otherwise.
-func until(t *guard.ScaleTarget) string {
+// until says what would make a controller choose otherwise. Keepers are marked where pods share a node; a pod that is alone
+// on one gets no deletion cost, so that the controller may take it before those on nodes that nobody sends to.
+func until(t *guard.ScaleTarget, emptied []string) string {
 	if t.StatefulSet != nil {
 		return "it takes its highest ordinals, wherever they are"
 	}
+	on, alone := map[string]int{}, ""
 	for _, pod := range t.Pods {
+		on[pod.Spec.NodeName]++
 		if p := guard.KeptPodOf(pod); p.ForeignCost() {
 			return "somebody else's deletion costs decide, see pod " + pod.Name
 		}
+	}
+	for _, pod := range t.Pods {
+		if node := pod.Spec.NodeName; on[node] == 1 && slices.Contains(emptied, node) {
+			alone = pod.Name
+		}
+	}
+	if alone != "" {
+		return "give pod " + alone + ", alone there, a higher " + corev1.PodDeletionCost
 	}
 	return "keepers are being marked, try again"
 }

@@ -70,7 +70,7 @@ func newScaleWorld(placed ...int) *scaleWorld {
 	for i, n := range placed {
 		node := fmt.Sprintf("n%d", i+1)
 		w.store.SetNode(&corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: node},
+			ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{corev1.LabelHostname: node}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(scaleNow.Add(-time.Hour)),
 			}}},
@@ -222,6 +222,12 @@ func TestScale(t *testing.T) {
 		"one by a human":              {[]int{2, 2, 2}, ScaleDeny, Enforce, 6, 1, human, [2]string{}, want{"deny BelowFloor", "deny BelowFloor", 0, "needs 3"}},
 		"zero by a service account":   {[]int{2, 2, 2}, ScaleClamp, Enforce, 6, 0, hpa, [2]string{}, want{"clamp BelowFloor", "deny BelowFloor", 3, "asked for 0"}},
 		"zero without an own account": {[]int{2, 2, 2}, ScaleDeny, Enforce, 6, 0, controllerManager, [2]string{}, want{"deny BelowFloor", "deny BelowFloor", 0, "needs 3"}},
+		"the controller's choice empties a node with one pod": {
+			[]int{1, 1, 1},
+			ScaleClamp, Enforce, 3, 2, hpa,
+			[2]string{"safedrain.dev/nodes", "kubernetes.io/hostname=n1"},
+			want{"deny EmptiesNode", "deny EmptiesNode", 0, "empty n1, in rotation; give pod web-1, alone there, a higher controller.kubernetes.io/pod-deletion-cost"},
+		},
 		"the controller's choice empties a node": {
 			[]int{3, 2},
 			ScaleClamp, Enforce, 5, 2, hpa,
