@@ -71,11 +71,20 @@ type machine struct {
 	hooked     bool
 }
 
-// Run works until ctx ends. Where no Machines are served it looks for them from time to time.
+// Run works until ctx ends. Where no Machines are served, or this user may not list them, it looks for them from time to
+// time.
 func (m *Machines) Run(ctx context.Context) error {
-	for {
+	for told := false; ; {
 		resource, err := m.discover(ctx)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it is to end
+		case apierrors.IsForbidden(err):
+			if !told {
+				m.Log.Warn("the drains of Cluster API's Machines are not held back: they may not be listed", "error", err)
+			}
+			told, resource = true, schema.GroupVersionResource{}
+		case err != nil:
 			return err
 		}
 		if !resource.Empty() {
