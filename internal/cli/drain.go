@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,12 +155,7 @@ func (r *drainRun) finish(cmd *cobra.Command, e *engine, o *drain.Options, resul
 }
 
 func changed(result *drain.Result) bool {
-	for _, n := range result.Nodes {
-		if n.Cordoned || n.Labelled || n.Claimed || n.PodsGone > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(result.Nodes, func(n drain.NodeState) bool { return n.Changed() })
 }
 
 // reportOf returns the report of a run; a run that ended before its plan leaves an empty one.

@@ -31,7 +31,7 @@ func reportText(v *reportView) string {
 	var state strings.Builder
 	for i := range v.result.Nodes {
 		n := &v.result.Nodes[i]
-		if n.Deleted || n.Cordoned || n.Labelled || n.Claimed || n.PodsGone > 0 {
+		if n.Changed() {
 			touched = true
 			v.node(&state, n)
 		}

@@ -77,8 +77,14 @@ type NodeState struct {
 	Covered   map[guard.Key]int
 	PodsTotal int // that were to go
 	PodsGone  int
+	Evicted   int             // evictions that were granted; their pods may not be gone yet
 	Remaining []guard.PodPlan // that were to go and are still there
 	Blocked   []Blocked       // why pods are still there, grouped
+}
+
+// Changed reports whether the run left something of the node otherwise than it was: what was set, or a pod less.
+func (s *NodeState) Changed() bool {
+	return s.Deleted || s.Cordoned || s.Labelled || s.Claimed || s.PodsGone > 0 || s.Evicted > 0
 }
 
 // Blocked is a group of pods that are held by the same thing.

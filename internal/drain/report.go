@@ -58,7 +58,7 @@ func (n *nodeRun) state() NodeState {
 	defer n.mu.Unlock()
 	s := NodeState{
 		Name: n.name, Deleted: n.deleted, Cordoned: node.Spec.Unschedulable, Labelled: n.labelled(),
-		Claimed: claim.Run == n.RunID, PodsTotal: len(n.pods), Covered: n.verified,
+		Claimed: claim.Run == n.RunID, PodsTotal: len(n.pods), Evicted: n.evicted, Covered: n.verified,
 	}
 	s.OutOf = slices.Compact(slices.Sorted(slices.Values(n.hooks)))
 	var pods []*podState
