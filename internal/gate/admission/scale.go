@@ -146,9 +146,10 @@ func (s *Scaler) strictest(namespace string) (Mode, bool) {
 	}
 	out, some := Off, false
 	s.Store.Read(func(v *cluster.StoreView) {
-		for svc := range v.Local(namespace) {
-			some = some || svc.External
-			if m := s.modeOf(v, svc); svc.External && m.stricter(out) {
+		of := v.Gate(namespace)
+		for service := range v.Gates(namespace) {
+			some = true
+			if m := ModeOf(s.Mode, of, service); m.stricter(out) {
 				out = m
 			}
 		}
