@@ -5,18 +5,15 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/safedrain/safedrain/internal/cluster"
-	"github.com/safedrain/safedrain/testdata/example"
 )
 
 // metalLBKinds are the kinds of MetalLB that the example has, and the one of AWS's controller.
@@ -25,18 +22,7 @@ var metalLBKinds = map[string]string{"ipaddresspools": "IPAddressPool", "l2adver
 // custom is a client of the example's custom objects.
 func custom(t *testing.T, name string) *dynamicfake.FakeDynamicClient {
 	t.Helper()
-	dump, err := example.Files.ReadFile(name + "/cluster.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	asJSON, err := yaml.ToJSON(dump)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list corev1.List
-	if err := json.Unmarshal(asJSON, &list); err != nil {
-		t.Fatal(err)
-	}
+	list := exampleList(t, name)
 	kinds := map[schema.GroupVersionResource]string{{Group: "elbv2.k8s.aws", Version: "v1beta1", Resource: "targetgroupbindings"}: "TargetGroupBindingList"}
 	for resource, kind := range metalLBKinds {
 		kinds[schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: resource}] = kind + "List"

@@ -29,7 +29,8 @@ type live struct {
 	out, errOut bytes.Buffer
 }
 
-func newLive(t *testing.T, name string) *live {
+// exampleList reads the objects of an example.
+func exampleList(t *testing.T, name string) corev1.List {
 	t.Helper()
 	dump, err := example.Files.ReadFile(name + "/cluster.yaml")
 	if err != nil {
@@ -43,6 +44,12 @@ func newLive(t *testing.T, name string) *live {
 	if err := json.Unmarshal(asJSON, &list); err != nil {
 		t.Fatal(err)
 	}
+	return list
+}
+
+func newLive(t *testing.T, name string) *live {
+	t.Helper()
+	list := exampleList(t, name)
 	var objects []runtime.Object
 	for i := range list.Items {
 		o, _, err := scheme.Codecs.UniversalDeserializer().Decode(list.Items[i].Raw, nil, nil)
