@@ -302,17 +302,18 @@ func (k *keeping) change(p *KeptPod) (change *KeeperChange, standDown bool) {
 	for _, service := range p.Kept {
 		was[service] = slices.Contains(p.Relied, service)
 	}
-	if maps.Equal(marks, was) {
+	cost := CostStays
+	switch {
+	case p.Going:
+	case len(marks) == 0 && len(p.Kept) > 0 && p.Cost != nil && *p.Cost == KeeperCost:
+		cost = CostIsTaken
+	case len(marks) > 0 && p.Ranked && p.Cost == nil && !foreign: // also of a pod that was marked before its owner adopted it
+		cost = CostIsSet
+	}
+	if cost == CostStays && maps.Equal(marks, was) {
 		return nil, standDown
 	}
-	change = &KeeperChange{Pod: p.Key, UID: p.UID, Value: keeperValue(marks)}
-	switch {
-	case len(marks) == 0 && p.Cost != nil && *p.Cost == KeeperCost:
-		change.Cost = CostIsTaken
-	case len(p.Kept) == 0 && p.Ranked && p.Cost == nil && !foreign:
-		change.Cost = CostIsSet
-	}
-	return change, standDown
+	return &KeeperChange{Pod: p.Key, UID: p.UID, Value: keeperValue(marks), Cost: cost}, standDown
 }
 
 // keeperValue is the inverse of [KeeperOf].

@@ -45,6 +45,10 @@ func TestKeepers(t *testing.T) {
 			serving: []Serving{portOf("s", "p", "q")}, pods: []KeptPod{kept("p", 1, ""), kept("q", 2, "")},
 			changes: []KeeperChange{{Key{"a", "q"}, "q", "s?", CostIsSet}},
 		},
+		"a cost for one that was marked before its owner adopted it": {
+			serving: []Serving{portOf("s", "p", "q")}, pods: []KeptPod{kept("p", 1, "s"), kept("q", 2, "")},
+			changes: []KeeperChange{{Key{"a", "p"}, "p", "s", CostIsSet}},
+		},
 		"a single endpoint needs none": {
 			serving: []Serving{portOf("s", "p")}, pods: []KeptPod{kept("p", 1, "")},
 		},

@@ -3,15 +3,16 @@ package gate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"sync"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/safedrain/safedrain/test/controlplane"
@@ -76,57 +77,28 @@ type placement struct {
 	pods  []int // of each node
 }
 
-// newPlacement makes the pods first, where they are to be, and then a Deployment that adopts them.
+// newPlacement makes nodes that have room for just as many pods as chance gives each.
 func newPlacement(t *testing.T, c *controlplane.Cluster, seed uint64) *placement {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 7))
 	p := &placement{Env: c.Env(t)}
-	p.nodes = p.Nodes(2+rng.IntN(3), longReady)
-	p.Service("web")
-	p.Deployment("web", 0)
-	hash := p.hash()
 	total := 0
-	var made sync.WaitGroup
-	for i, node := range p.nodes {
-		p.pods = append(p.pods, 1+rng.IntN(3))
-		for k := range p.pods[i] {
-			total++
-			made.Go(func() {
-				p.Pod(fmt.Sprintf("web-%d-%d", i, k), node, func(pod *corev1.Pod) {
-					pod.Labels[controlplane.AppLabel], pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "web", hash
-				})
-			})
-		}
+	for range 2 + rng.IntN(3) {
+		room := 1 + rng.IntN(3)
+		total += room
+		p.pods = append(p.pods, room)
+		p.nodes = append(p.nodes, p.Nodes(1, longReady, func(n *corev1.Node) {
+			n.Status.Allocatable = maps.Clone(n.Status.Allocatable)
+			n.Status.Allocatable[corev1.ResourcePods] = *resource.NewQuantity(int64(room), resource.DecimalSI)
+		})...)
 	}
-	made.Wait()
-	p.scaleDown(int32(total)) // up, to as many as there are
-	p.Wait("the pods are adopted", func(ctx context.Context) (bool, string, error) {
-		d, err := p.Client.AppsV1().Deployments(p.Namespace).Get(ctx, "web", metav1.GetOptions{})
-		if err != nil {
-			return false, "", err
-		}
-		return int(d.Status.ReadyReplicas) == total && int(d.Status.Replicas) == total, fmt.Sprintf("%d of %d", d.Status.ReadyReplicas, total), nil
-	})
+	p.Service("web")
+	p.Deployment("web", int32(total))
 	p.EndpointsReady("web", total)
 	if have := on(p.Env, "web"); len(have) != len(p.nodes) {
-		t.Fatalf("the pods are not where they were put: %v", have)
+		t.Fatalf("the pods are not where there was room: %v, not %v", have, p.pods)
 	}
 	return p
-}
-
-// hash is the label by which the Deployment's ReplicaSet knows its pods.
-func (p *placement) hash() string {
-	p.Helper()
-	var hash string
-	p.Wait("the ReplicaSet", func(ctx context.Context) (bool, string, error) {
-		sets, err := p.Client.AppsV1().ReplicaSets(p.Namespace).List(ctx, metav1.ListOptions{LabelSelector: controlplane.AppLabel + "=web"})
-		if err != nil || len(sets.Items) != 1 {
-			return false, "none", err
-		}
-		hash = sets.Items[0].Labels[appsv1.DefaultDeploymentUniqueLabelKey]
-		return hash != "", "no hash", nil
-	})
-	return hash
 }
 
 // scaleDown asks for a number of replicas as autoscalers do, again and again while it is refused, and returns how often.
