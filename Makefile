@@ -18,6 +18,9 @@ BENCH_FLAGS  ?= -benchtime 1x -timeout 60m
 FUZZTIME     ?= 60s
 EXAMPLE      ?= testdata/example/before
 
+# The tests whose inputs are random: `make sweep` tries all of them.
+SWEEPS := Against|RealController|Agree|Random|Crowd
+
 # The data plane lab that stays: its name, and -nodes N, -proxy-mode nftables|iptables, -ipv6.
 DATAPLANE_NAME  ?= lab
 DATAPLANE_FLAGS ?=
@@ -36,7 +39,7 @@ IMAGE_FLAGS ?=
 LINT := $(CURDIR)/.cache/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-fast test-race controlplane lint verify cluster cluster-down dataplane dataplane-full dataplane-up dataplane-down dataplane-packages bench fuzz manifests image
+.PHONY: help build test test-fast test-race sweep controlplane lint verify cluster cluster-down dataplane dataplane-full dataplane-up dataplane-down dataplane-packages bench fuzz manifests image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s%s\n", $$1, $$2}'
@@ -56,6 +59,9 @@ test: test-fast controlplane ## run every test; the real control plane they need
 controlplane: ## build the control plane for tests into the cache, if it is not there
 	@echo "control plane: built on first use, about 15 minutes on two cores; then cached (SAFEDRAIN_TEST_BIN names ready binaries)"
 	cd test && go run ./cmd/cluster build
+
+sweep: controlplane ## try all random inputs against Kubernetes' own code, of which `make test` tries a part
+	cd test && SAFEDRAIN_TEST_SWEEP=1 go test $(TEST_FLAGS) -count=1 -v -timeout 2h -run '$(SWEEPS)' ./guardtest ./placement ./gate
 
 cluster: controlplane ## start a control plane that stays, with fake nodes and the example, and print its kubeconfig
 	cd test && go run ./cmd/cluster up $(if $(EXAMPLE),-example $(abspath $(EXAMPLE)))

@@ -16,6 +16,7 @@ import (
 	"github.com/safedrain/safedrain/internal/gate/admission"
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/test/controlplane"
+	"github.com/safedrain/safedrain/test/sweep"
 )
 
 // TestEvictTwoAtOnce: of the two endpoints of a node never both go, whichever is asked for first and whoever answers.
@@ -85,7 +86,6 @@ type crowd struct {
 
 const (
 	crowdServices = 50
-	crowdRounds   = 20
 	crowdAtOnce   = 200
 )
 
@@ -161,13 +161,13 @@ func (c *crowd) serving() map[[2]string]int {
 	return out
 }
 
-// TestEvictCrowd: 20 rounds of 200 evictions at once through three replicas, over 50 Services with two or three endpoints on a
+// TestEvictCrowd: rounds of 200 evictions at once through three replicas, over 50 Services with two or three endpoints on a
 // node: a node never loses its last one.
 func TestEvictCrowd(t *testing.T) {
 	c := newCrowd(t)
 	names := slices.Sorted(maps.Keys(c.pods))
-	total := 0
-	for round := range crowdRounds {
+	rounds, total := sweep.Size(t, 4, 20), 0
+	for round := range rounds {
 		c.fill()
 		r := rand.New(rand.NewPCG(uint64(round), 1))
 		pods := make([]string, crowdAtOnce)
@@ -184,8 +184,8 @@ func TestEvictCrowd(t *testing.T) {
 			}
 		}
 	}
-	if total < crowdRounds*crowdServices/2 {
+	if total < rounds*crowdServices/2 {
 		t.Errorf("%d evictions were allowed in all: the test shows little", total)
 	}
-	t.Logf("%d of %d evictions were allowed in %d rounds", total, crowdRounds*crowdAtOnce, crowdRounds)
+	t.Logf("%d of %d evictions were allowed in %d rounds", total, rounds*crowdAtOnce, rounds)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -16,28 +15,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/safedrain/safedrain/test/controlplane"
+	"github.com/safedrain/safedrain/test/sweep"
 )
 
-// EnvPlacements is the number of random placements that are scaled down; some are tried without it.
-const EnvPlacements = "SAFEDRAIN_PLACEMENTS"
-
-const (
-	somePlacements = 6
-	atATime        = 10 // placements that are tried side by side
-)
+const atATime = 10 // placements that are tried side by side
 
 // TestRandomPlacements scales workloads that stand at random on the nodes that send to them, each of which has one pod or more,
 // down to one replica: behind the gate every node keeps its endpoint. Beside it the same is scaled down to as many replicas as
 // there are nodes without a gate; what becomes of the nodes there is only counted.
 func TestRandomPlacements(t *testing.T) {
 	t.Parallel()
-	n := somePlacements
-	if text := os.Getenv(EnvPlacements); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("%s: %v", EnvPlacements, err)
-		}
-	}
+	n := sweep.Size(t, 6, 50)
 	g := oneGate(t, "gate-clamp", 1, "--mode=enforce", "--scale=clamp")
 	var mu sync.Mutex
 	emptied, retried := 0, 0

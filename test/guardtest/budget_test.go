@@ -19,12 +19,10 @@ import (
 
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/test/controlplane"
+	"github.com/safedrain/safedrain/test/sweep"
 )
 
-const (
-	wantedSituations = 600
-	workers          = 8
-)
+const workers = 8
 
 // situation is one pod and the budgets of its namespace, which no controller touches.
 type situation struct {
@@ -39,7 +37,7 @@ type situation struct {
 func TestEvictionAgainstAPIServer(t *testing.T) {
 	c := controlplane.New(t, controlplane.Options{WithoutKwok: true, WithoutScheduler: true, WithoutControllerManager: true})
 	client := c.Client()
-	s := seed(t)
+	s, situations := sweep.Seed(t, rand.Uint64()), sweep.Size(t, 120, 600)
 	r := rand.New(rand.NewPCG(s, 1))
 	jobs := make(chan *situation)
 	answers := map[int]int{}
@@ -58,15 +56,15 @@ func TestEvictionAgainstAPIServer(t *testing.T) {
 			}
 		})
 	}
-	for i := range wantedSituations {
+	for i := range situations {
 		jobs <- randomSituation(r, fmt.Sprintf("s-%d", i))
 	}
 	close(jobs)
 	group.Wait()
 	t.Logf("seed %d: answers by code: %v", s, answers)
 	for _, code := range []int{http.StatusCreated, http.StatusTooManyRequests, http.StatusForbidden, http.StatusInternalServerError} {
-		if answers[code] < wantedSituations/200 {
-			t.Errorf("only %d of %d situations were answered %d: the inputs show too little", answers[code], wantedSituations, code)
+		if answers[code] < situations/200 {
+			t.Errorf("only %d of %d situations were answered %d: the inputs show too little", answers[code], situations, code)
 		}
 	}
 }

@@ -20,12 +20,11 @@ import (
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/test/controlplane"
+	"github.com/safedrain/safedrain/test/sweep"
 )
 
 const (
-	scalings     = 560
 	perNamespace = 8
-	wantedScaled = 500 // that were judged in time
 	scaleWorkers = 16
 	// inTime is for how long after it was made a prediction holds.
 	inTime = 10 * time.Second
@@ -55,7 +54,9 @@ func TestVictimsOfRealController(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := seed(t)
+	s := sweep.Seed(t, rand.Uint64())
+	wanted := sweep.Size(t, 100, 500) // judged in time
+	scalings := wanted * 9 / 8
 	r := rand.New(rand.NewPCG(s, 3))
 	var all []*scaling
 	for i := range scalings {
@@ -93,7 +94,7 @@ func TestVictimsOfRealController(t *testing.T) {
 	})
 	t.Logf("seed %d: pods made in %s, all in %s: %d certain, %d undetermined, %d too late to count", s, made.Round(time.Second),
 		time.Since(began).Round(time.Second), certain, undetermined, late)
-	if certain+undetermined < wantedScaled || certain < wantedScaled/2 {
+	if certain+undetermined < wanted || certain < wanted/2 {
 		t.Errorf("%d situations, %d of them certain: too few", certain+undetermined, certain)
 	}
 }

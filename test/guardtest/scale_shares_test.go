@@ -18,6 +18,7 @@ import (
 	deploymentutil "k8s.io/kubernetes/pkg/controller/deployment/util"
 
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/test/sweep"
 )
 
 const wantedRollouts = 20_000
@@ -26,7 +27,7 @@ const wantedRollouts = 20_000
 // code leaves too many, also in the middle of a rollout.
 func TestSharesAgainstController(t *testing.T) {
 	silenceKlog(t)
-	s := seed(t)
+	s := sweep.Seed(t, rand.Uint64())
 	r := rand.New(rand.NewPCG(s, 4))
 	middle := 0
 	for i := range wantedRollouts {

@@ -19,12 +19,12 @@ import (
 	"k8s.io/kubernetes/pkg/controller"
 
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/test/sweep"
 )
 
 const (
-	wantedLists = 100_000
-	largeLists  = 20 // of more pods than the controller deletes in one go
-	burst       = 500
+	largeLists = 20 // of more pods than the controller deletes in one go
+	burst      = 500
 )
 
 // ranking is a random ReplicaSet with the pods of its namespace, and the number of replicas that are asked for.
@@ -38,12 +38,9 @@ type ranking struct {
 // any order in which its cache may hand it the pods and any moment of the next seconds: it takes every pod that is said to go,
 // none but those that are said to or may, and as many as are said.
 func TestVictimsAgainstController(t *testing.T) {
-	s := seed(t)
+	s := sweep.Seed(t, rand.Uint64())
 	r := rand.New(rand.NewPCG(s, 2))
-	lists := wantedLists
-	if testing.Short() {
-		lists /= 20
-	}
+	lists := sweep.Size(t, 10_000, 100_000)
 	certain, undetermined, differ := 0, 0, 0
 	for i := range lists + largeLists {
 		k := randomRanking(r, i >= lists)

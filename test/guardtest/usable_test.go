@@ -4,9 +4,7 @@ import (
 	"flag"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,11 +15,7 @@ import (
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
-)
-
-const (
-	wantedInputs = 100_000
-	envSeed      = "SAFEDRAIN_TEST_SEED"
+	"github.com/safedrain/safedrain/test/sweep"
 )
 
 // noBalancer stands for the hooks, which have no say in what kube-proxy uses.
@@ -32,19 +26,6 @@ func (noBalancer) Match(*corev1.Service, lbhooks.Objects) lbhooks.Rotation {
 }
 
 func (noBalancer) Descriptions() []lbhooks.Description { return nil }
-
-// seed is a new one each time, so that every run tries other inputs; a failure names it for the next.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	if s := os.Getenv(envSeed); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	return rand.Uint64()
-}
 
 // silenceKlog drops kube-proxy's complaints about the odd inputs it is given.
 func silenceKlog(t *testing.T) {
@@ -61,10 +42,10 @@ func silenceKlog(t *testing.T) {
 // usable endpoints that kube-proxy's own code uses there.
 func TestUsableAgainstKubeProxy(t *testing.T) {
 	silenceKlog(t)
-	s := seed(t)
+	s, wanted := sweep.Seed(t, rand.Uint64()), sweep.Size(t, 10_000, 100_000)
 	r := rand.New(rand.NewPCG(s, 0))
 	var compared, uncertain, skipped, local, nonEmpty int
-	for compared < wantedInputs {
+	for compared < wanted {
 		scene := randomScene(r)
 		facts, ok := guardFacts(t, scene)
 		for _, node := range sceneNodes {
@@ -102,7 +83,7 @@ func TestUsableAgainstKubeProxy(t *testing.T) {
 	}
 	t.Logf("seed %d: %d inputs compared: %d of policy Local, %d of them with a usable endpoint, %d not served; %d left out because kube-proxy itself would decide at random",
 		s, compared, local, nonEmpty, skipped, uncertain)
-	if nonEmpty < wantedInputs/10 {
+	if nonEmpty < wanted/10 {
 		t.Errorf("only %d inputs had a usable endpoint: the inputs show too little", nonEmpty)
 	}
 }

@@ -22,10 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/safedrain/safedrain/pkg/guard/placement"
+	"github.com/safedrain/safedrain/test/sweep"
 )
-
-// situations is how many random clusters are compared, unless SAFEDRAIN_PLACEMENT_COUNT says otherwise.
-const situations = 5_000
 
 // oracle is the scheduler's own framework, with its default profile, over clusters that are put before it.
 type oracle struct {
@@ -190,7 +188,7 @@ func TestFiltersAgree(t *testing.T) {
 	o := newOracle(t, store)
 	seen := map[string]int{}
 	fits := 0
-	first, n := seedOf(t), count(t, situations)
+	first, n := sweep.Seed(t, 1), sweep.Size(t, 5_000, 50_000)
 	for seed := first; seed < first+uint64(n); seed++ {
 		d := newDrawer(seed)
 		d.claims, d.inline = store.names, true

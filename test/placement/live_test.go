@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +19,11 @@ import (
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/pkg/guard/placement"
 	"github.com/safedrain/safedrain/test/controlplane"
+	"github.com/safedrain/safedrain/test/sweep"
 )
 
 const (
 	liveNodes  = 30
-	livePods   = 1000 // each pod is one situation: the cluster as the ones before left it
 	liveVolume = 8
 	// liveTries is how often a situation is put again that the scheduler answered otherwise: its caches may have been
 	// behind the API server by one change.
@@ -53,17 +51,19 @@ func TestSchedulerAgrees(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &live{T: t, drawer: newDrawer(seedOf(t)), client: client, pods: map[types.UID]*corev1.Pod{}}
+	seed, wanted := sweep.Seed(t, 1), sweep.Size(t, 200, 1000) // each pod is one situation: the cluster as the ones before left it
+	t.Logf("seed %d", seed)
+	l := &live{T: t, drawer: newDrawer(seed), client: client, pods: map[types.UID]*corev1.Pod{}}
 	l.furnish()
 	var seen [3]int
 	began := time.Now()
-	for wanted := count(t, livePods); seen[placed]+seen[pending] < wanted && seen[refused] < wanted; {
+	for seen[placed]+seen[pending] < wanted && seen[refused] < wanted {
 		l.disturb()
 		seen[l.situation()]++
 	}
 	t.Logf("%d placed, %d Pending, in %s; %d were put again, %d the API server did not take",
 		seen[placed], seen[pending], time.Since(began).Round(time.Second), l.again, seen[refused])
-	if least := count(t, livePods) / 10; seen[placed] < least || seen[pending] < least || seen[refused] > least {
+	if least := wanted / 10; seen[placed] < least || seen[pending] < least || seen[refused] > least {
 		t.Errorf("%d placed, %d Pending and %d refused: too few to compare", seen[placed], seen[pending], seen[refused])
 	}
 }
@@ -74,23 +74,6 @@ const (
 	placed
 	pending
 )
-
-// seedOf and count let a longer run with other clusters be asked for.
-func seedOf(t *testing.T) uint64 { return uint64(number(t, "SAFEDRAIN_PLACEMENT_SEED", 1)) }
-
-func count(t *testing.T, otherwise int) int { return number(t, "SAFEDRAIN_PLACEMENT_COUNT", otherwise) }
-
-func number(t *testing.T, name string, otherwise int) int {
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		t.Fatalf("%s=%q is no number", name, text)
-	}
-	return n
-}
 
 func (l *live) must(what string, err error) {
 	l.Helper()
@@ -260,7 +243,7 @@ func (l *live) situation() int {
 		}
 		l.remove(pod)
 		if try == liveTries {
-			l.Fatalf("seed %d: %s\nthe rules: %s\n%s", seedOf(l.T), wrong, answer.String(), (&situation{pod: pod}).text(l.T))
+			l.Fatalf("%s\nthe rules: %s\n%s", wrong, answer.String(), (&situation{pod: pod}).text(l.T))
 		}
 		l.again++
 		select { // the scheduler's caches may be behind
