@@ -166,7 +166,7 @@ func (c *crowd) serving() map[[2]string]int {
 func TestEvictCrowd(t *testing.T) {
 	c := newCrowd(t)
 	names := slices.Sorted(maps.Keys(c.pods))
-	rounds, total := sweep.Size(t, 4, 20), 0
+	rounds, total := sweep.Size(t, 2, 20), 0
 	for round := range rounds {
 		c.fill()
 		r := rand.New(rand.NewPCG(uint64(round), 1))

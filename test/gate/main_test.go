@@ -33,6 +33,8 @@ var (
 	shared lazyCluster
 	// own is for whole gates, whose controllers act everywhere.
 	own = lazyCluster{options: controlplane.Options{HPASyncPeriod: 2 * time.Second}}
+	// bare is for gates that are elected beside those of the own cluster: two at once would act on the same nodes.
+	bare = lazyCluster{options: controlplane.Options{WithoutKwok: true, WithoutScheduler: true, WithoutControllerManager: true}}
 )
 
 func (l *lazyCluster) get(t testing.TB) *controlplane.Cluster {
