@@ -20,7 +20,7 @@ import (
 const (
 	etcdPeer     = "etcd-peer" // a port of etcd's that nobody uses
 	startTimeout = 60 * time.Second
-	pollInterval = 50 * time.Millisecond
+	pollInterval = 100 * time.Millisecond
 	loopback     = "127.0.0.1"
 )
 
