@@ -1,10 +1,13 @@
 package azure_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -312,9 +315,11 @@ func TestErrors(t *testing.T) {
 		"denied":     {answer{status: 403, code: "AuthorizationFailed", message: denied}, true, "not allowed Microsoft.Network/loadBalancers/read on /subscriptions/S/resourceGroups/MC_rg"},
 		"denied, no": {answer{status: 403, code: "AuthorizationFailed", message: "no"}, true, "not allowed Microsoft.Network/loadBalancers/read on /subscriptions/S/resourceGroups/MC_rg"},
 		"expired":    {answer{status: 401, code: "ExpiredAuthenticationToken", message: "expired"}, true, "log in again"},
-		"throttled":  {answer{status: 429, code: "TooManyRequests", message: "throttled"}, false, "429 TooManyRequests"},
+		"throttled":  {answer{status: 429, code: "TooManyRequests", message: "throttled"}, false, "429 TooManyRequests: throttled"},
+		"tenant":     {answer{status: 401, code: "InvalidAuthenticationTokenTenant", message: "The access token is from the wrong issuer."}, true, "az login --tenant"},
 		"down":       {answer{status: 503, code: "ServiceUnavailable", message: "down"}, false, "503 ServiceUnavailable"},
-		"not there":  {answer{status: 404, code: "ResourceGroupNotFound", message: "gone"}, false, "404 ResourceGroupNotFound"},
+		"not there":  {answer{status: 404, code: "ResourceGroupNotFound", message: "Resource group 'MC_rg' could not be found."}, true, "Resource group 'MC_rg' could not be found: name the resource group of the load balancers by --hook-option azure.resource-group=NAME"},
+		"no tenant":  {answer{status: 404, code: "SubscriptionNotFound", message: "The subscription 'S' could not be found."}, true, "--hook-option azure.subscription=ID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := newRules(nil, nil, nil)
@@ -357,6 +362,62 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// The health of a rule is told by its result alone, or by a state and a result; either may fail. The pause that Azure
+// proposes is longer than an observation.
+func TestOperations(t *testing.T) {
+	other := []backend{ofScaleSet(1, "Up", "Up_Probe_Success")}
+	for name, test := range map[string]struct {
+		states bool
+		broken *answer
+		says   string
+	}{
+		"result":           {},
+		"state and result": {states: true},
+		"failed":           {broken: &answer{status: 500, code: "InternalServerError", message: "An error occurred."}, says: "operationResults/read: 500 InternalServerError: An error occurred"},
+		"failed state":     {states: true, broken: &answer{code: "RetryableError", message: "A retryable error occurred."}, says: "the operation failed: RetryableError: A retryable error occurred"},
+		"denied":           {broken: &answer{status: 403, code: "AuthorizationFailed", message: "no"}, says: "not allowed Microsoft.Network/locations/operationResults/read on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cloud := newRules(other, other, other)
+			cloud.pending, cloud.states, cloud.broken = 1, test.states, test.broken
+			hook := newHook(t, cloud.serve(t, 0), map[string]string{"resource-group": "MC_rg"})
+			p, err := hook.Prove(t.Context(), lbhooks.Target{Service: service(), Node: node("n1")})
+			if test.says == "" {
+				if err != nil || !p.Out {
+					t.Errorf("%+v, %v", p, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want %q", err, test.says)
+			}
+		})
+	}
+}
+
+// A pause that Azure asks for is kept, without further calls.
+func TestThrottled(t *testing.T) {
+	cloud := newRules(nil, nil, nil)
+	cloud.once = []answer{{status: 429, code: "TooManyRequests", message: "throttled", pause: 17}}
+	hook := newHook(t, cloud.serve(t, 3), map[string]string{"resource-group": "MC_rg"})
+	at := lbhooks.Target{Service: service(), Node: node("n1")}
+	for _, says := range []string{"Azure asks to wait 17s", "Azure asks to wait 17s more"} {
+		if _, err := hook.Prove(t.Context(), at); err == nil || errors.Is(err, lbhooks.ErrUnavailable) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	if len(cloud.calls) != 1 {
+		t.Errorf("%q, want one call", cloud.calls)
+	}
+}
+
+// login is the error of a login that the service answered.
+func login(status int, description string) error {
+	body, _ := json.Marshal(map[string]string{"error_description": description})
+	return &azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(body))}}
+}
+
 func TestNoCredentials(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	cli, err := azidentity.NewAzureCLICredential(nil)
@@ -368,6 +429,20 @@ func TestNoCredentials(t *testing.T) {
 	sdk.Credential = cli
 	if _, err := newHook(t, sdk, nil).Prove(t.Context(), at); !errors.Is(err, lbhooks.ErrUnavailable) || !strings.Contains(err.Error(), "no credentials") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v, want: no credentials", err)
+	}
+	for name, test := range map[string]struct {
+		err       error
+		permanent bool
+		says      string
+	}{
+		"refused": {login(401, "AADSTS7000215: Invalid client secret provided.\r\nTrace ID: x"), true, "AADSTS7000215: Invalid client secret provided."},
+		"down":    {login(503, ""), false, "503 from the login service"},
+	} {
+		sdk.Credential = token{err: test.err}
+		_, err := newHook(t, sdk, nil).Prove(t.Context(), at)
+		if err == nil || errors.Is(err, lbhooks.ErrUnavailable) != test.permanent || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want permanent %t, %q", name, err, test.permanent, test.says)
+		}
 	}
 	if _, err := newHook(t, sdk, nil).Prove(t.Context(), lbhooks.Target{Service: service(), Node: &corev1.Node{}}); !errors.Is(err, lbhooks.ErrUnavailable) || !strings.Contains(err.Error(), "providerID") {
 		t.Errorf("%v, want: no machine", err)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
@@ -25,8 +27,8 @@ type balancer struct {
 // place is where load balancers are.
 type place struct{ subscription, group string }
 
-// part is a rule or a backend pool of a load balancer.
-type part struct{ balancer, id string }
+// part is a rule or a backend pool of a load balancer; id is its resource ID, which says all of it.
+type part struct{ group, balancer, name, id string }
 
 func (p part) compare(o part) int { return strings.Compare(p.id, o.id) }
 
@@ -81,23 +83,21 @@ func rulePrefix(svc *corev1.Service) string {
 
 // find lists the load balancers of the resource group, over all pages, and picks the rules that bear the Service's name.
 func (h *Hook) find(ctx context.Context, svc *corev1.Service, at place) (*balancer, error) {
-	client, err := h.api.ready()
+	clients, err := h.api.in(at.subscription)
 	if err != nil {
 		return nil, err
 	}
 	b := &balancer{place: at}
 	pools := map[string]part{}
-	group := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s", at.subscription, at.group)
-	where, link := group+"/providers/Microsoft.Network/loadBalancers", false
-	for where != "" {
-		var page loadBalancerPage
-		if err := get(ctx, client, where, link, &page); err != nil {
-			return nil, failed(ctx, actionBalancers, group, err)
+	pages := clients.NewLoadBalancersClient().NewListPager(at.group, nil)
+	for pages.More() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, failed(ctx, actionBalancers, fmt.Sprintf("/subscriptions/%s/resourceGroups/%s", at.subscription, at.group), err)
 		}
-		for i := range page.Value {
-			b.add(&page.Value[i], rulePrefix(svc), pools)
+		for _, lb := range page.Value {
+			b.add(lb, rulePrefix(svc), pools)
 		}
-		where, link = page.NextLink, true
 	}
 	if len(b.rules) == 0 || len(pools) == 0 {
 		return nil, fmt.Errorf("%s: no load balancing rule %s* with a backend pool in resource group %s: say where by --hook-option azure.resource-group=NAME",
@@ -112,21 +112,30 @@ func (h *Hook) find(ctx context.Context, svc *corev1.Service, at place) (*balanc
 }
 
 // add takes the rules of one load balancer whose names begin with the prefix, and their pools.
-func (b *balancer) add(lb *loadBalancer, prefix string, pools map[string]part) {
-	for i := range lb.Properties.LoadBalancingRules {
-		rule := &lb.Properties.LoadBalancingRules[i]
-		if !strings.HasPrefix(strings.ToLower(rule.Name), prefix) {
+func (b *balancer) add(lb *armnetwork.LoadBalancer, prefix string, pools map[string]part) {
+	if lb == nil || lb.Properties == nil {
+		return
+	}
+	for _, rule := range lb.Properties.LoadBalancingRules {
+		if rule == nil || rule.Properties == nil || !strings.HasPrefix(strings.ToLower(ptr.Deref(rule.Name, "")), prefix) {
 			continue
 		}
-		if p, ok := partOf(rule.ID); ok {
+		if p, ok := partOf(ptr.Deref(rule.ID, "")); ok {
 			b.rules = append(b.rules, p)
 		}
 		for _, ref := range append(slices.Clone(rule.Properties.BackendAddressPools), rule.Properties.BackendAddressPool) {
-			if p, ok := partOf(ref.ID); ok {
+			if p, ok := partOf(idOf(ref)); ok {
 				pools[strings.ToLower(p.id)] = p
 			}
 		}
 	}
+}
+
+func idOf(r *armnetwork.SubResource) string {
+	if r == nil {
+		return ""
+	}
+	return ptr.Deref(r.ID, "")
 }
 
 // partOf reads the resource ID of a rule or a pool.
@@ -135,5 +144,5 @@ func partOf(id string) (part, bool) {
 	if err != nil || parsed.Parent == nil {
 		return part{}, false
 	}
-	return part{balancer: parsed.Parent.Name, id: id}, true
+	return part{group: parsed.ResourceGroupName, balancer: parsed.Parent.Name, name: parsed.Name, id: id}, true
 }

@@ -3,7 +3,6 @@ package azure
 import (
 	"context"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,31 +26,21 @@ func (h *Hook) Others(ctx context.Context, svc *corev1.Service, leaving []*corev
 	if err != nil {
 		return err
 	}
-	client, err := h.api.ready()
+	rules, err := h.health(ctx, b)
 	if err != nil {
 		return err
 	}
-	for _, rule := range b.rules {
-		state, err := health(ctx, client, rule)
-		if err != nil {
-			return err
-		}
-		if !state.upBut(own) {
-			return lbhooks.NobodyElse("rule " + rule.id[strings.LastIndex(rule.id, "/")+1:] + " of load balancer " + rule.balancer)
+	for i, rows := range rules {
+		if !upBut(rows, own) {
+			return lbhooks.NobodyElse("rule " + b.rules[i].name + " of load balancer " + b.rules[i].balancer)
 		}
 	}
 	return nil
 }
 
 // upBut reports whether a backend is up that is none of these machines.
-func (r *ruleHealth) upBut(own []machine) bool {
-	for i := range r.LoadBalancerBackendAddresses {
-		row := &r.LoadBalancerBackendAddresses[i]
-		e := entry{strings.ToLower(row.NetworkInterfaceIPConfigurationID), row.IPAddress}
-		mine := slices.ContainsFunc(own, func(m machine) bool { same, _ := e.is(m); return same })
-		if !mine && row.State == up && !strings.Contains(row.Reason, allDown) {
-			return true
-		}
-	}
-	return false
+func upBut(rows []row, own []machine) bool {
+	return slices.ContainsFunc(rows, func(r row) bool {
+		return r.up && !slices.ContainsFunc(own, func(m machine) bool { same, _ := r.is(m); return same })
+	})
 }

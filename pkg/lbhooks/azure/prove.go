@@ -6,16 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
+	"k8s.io/utils/ptr"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
-)
-
-// What Azure says of a backend: states, and the reason of an Up that only means that all are down.
-const (
-	up      = "Up"
-	down    = "Down"
-	allDown = "AllDownIsUp"
 )
 
 // entry is one backend of a pool or of a rule's health: a network interface, an address, or both.
@@ -57,45 +51,31 @@ func (h *Hook) look(ctx context.Context, t lbhooks.Target, m machine) (lbhooks.P
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
-	client, err := h.api.ready()
+	pooled, err := h.members(ctx, b)
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
-	var pooled []entry
-	for _, pool := range b.pools {
-		entries, err := members(ctx, client, pool)
-		if err != nil {
-			return lbhooks.Proof{}, err
-		}
-		pooled = append(pooled, entries...)
-	}
-	var rules []*ruleHealth
-	for _, rule := range b.rules {
-		health, err := health(ctx, client, rule)
-		if err != nil {
-			return lbhooks.Proof{}, err
-		}
-		rules = append(rules, health)
+	rules, err := h.health(ctx, b)
+	if err != nil {
+		return lbhooks.Proof{}, err
 	}
 	return h.judge(b, pooled, rules, m), nil
 }
 
 // judge puts together what the pools and the rules' health say of the machine.
-func (h *Hook) judge(b *balancer, pooled []entry, rules []*ruleHealth, m machine) lbhooks.Proof {
+func (h *Hook) judge(b *balancer, pooled []entry, rules [][]row, m machine) lbhooks.Proof {
 	addresses := map[string]string{} // of network interfaces, as far as the health tells them
 	isDown, isListed, others := true, false, -1
 	for _, rule := range rules {
 		healthy := 0
-		for i := range rule.LoadBalancerBackendAddresses {
-			row := &rule.LoadBalancerBackendAddresses[i]
-			e := entry{strings.ToLower(row.NetworkInterfaceIPConfigurationID), row.IPAddress}
-			addresses[e.nic] = e.address
-			same, _ := e.is(m)
+		for _, r := range rule {
+			addresses[r.nic] = r.address
+			same, _ := r.is(m)
 			switch {
 			case same:
 				isListed = true
-				isDown = isDown && row.State == down
-			case row.State == up && !strings.Contains(row.Reason, allDown):
+				isDown = isDown && r.down
+			case r.up:
 				healthy++
 			}
 		}
@@ -151,25 +131,47 @@ func (h *Hook) conclude(where string, f finding) lbhooks.Proof {
 	return p
 }
 
-// members reads a backend pool: network interfaces by their IP configurations, and addresses.
-func members(ctx context.Context, client *arm.Client, pool part) ([]entry, error) {
-	var answer backendPool
-	if err := get(ctx, client, pool.id, false, &answer); err != nil {
-		return nil, failed(ctx, actionPools, pool.id, err)
+// members reads the backend pools: network interfaces by their IP configurations, and addresses.
+func (h *Hook) members(ctx context.Context, b *balancer) ([]entry, error) {
+	clients, err := h.api.in(b.subscription)
+	if err != nil {
+		return nil, err
 	}
-	seen := map[string]bool{}
 	var out []entry
-	for i := range answer.Properties.LoadBalancerBackendAddresses {
-		p := &answer.Properties.LoadBalancerBackendAddresses[i].Properties
-		e := entry{nic: strings.ToLower(p.NetworkInterfaceIPConfiguration.ID), address: p.IPAddress}
-		seen[e.nic] = true
-		out = append(out, e)
-	}
-	for i := range answer.Properties.BackendIPConfigurations {
-		c := &answer.Properties.BackendIPConfigurations[i]
-		if e := (entry{nic: strings.ToLower(c.ID), address: c.Properties.PrivateIPAddress}); !seen[e.nic] {
-			out = append(out, e)
+	for _, pool := range b.pools {
+		answer, err := clients.NewLoadBalancerBackendAddressPoolsClient().Get(ctx, pool.group, pool.balancer, pool.name, nil)
+		if err != nil {
+			return nil, failed(ctx, actionPools, pool.id, err)
+		}
+		if answer.Properties != nil {
+			out = append(out, entriesOf(answer.Properties)...)
 		}
 	}
 	return out, nil
+}
+
+// entriesOf lists what a pool tells of its backends, each once: an address that has a network interface is listed again among
+// the IP configurations.
+func entriesOf(pool *armnetwork.BackendAddressPoolPropertiesFormat) []entry {
+	seen := map[string]bool{}
+	var out []entry
+	for _, a := range pool.LoadBalancerBackendAddresses {
+		if a == nil || a.Properties == nil {
+			continue
+		}
+		e := entry{strings.ToLower(idOf(a.Properties.NetworkInterfaceIPConfiguration)), ptr.Deref(a.Properties.IPAddress, "")}
+		seen[e.nic] = true
+		out = append(out, e)
+	}
+	for _, c := range pool.BackendIPConfigurations {
+		if c == nil || seen[strings.ToLower(ptr.Deref(c.ID, ""))] {
+			continue
+		}
+		e := entry{nic: strings.ToLower(ptr.Deref(c.ID, ""))}
+		if c.Properties != nil {
+			e.address = ptr.Deref(c.Properties.PrivateIPAddress, "")
+		}
+		out = append(out, e)
+	}
+	return out
 }

@@ -52,6 +52,7 @@ type rule struct {
 type answer struct {
 	status        int
 	code, message string
+	pause         int // seconds that it asks to wait
 	hang          bool
 }
 
@@ -62,7 +63,9 @@ type azureCloud struct {
 	rules   []rule
 	pools   map[string][]backend // by resource ID
 	page    int
-	pending int // looks at an operation before it is done
+	pending int     // looks at an operation before it is done
+	states  bool    // operations tell their state elsewhere than their result
+	broken  *answer // how every operation ends
 	ops     map[string][]any
 	forever *answer
 	once    []answer
@@ -135,11 +138,18 @@ func (c *azureCloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			return
 		}
+		if f.pause > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(f.pause))
+		}
 		reply(w, f.status, map[string]any{"error": map[string]any{"code": f.code, "message": f.message}})
 		return
 	}
 	if r.Header.Get("Authorization") != "Bearer t0ken" {
 		reply(w, 401, map[string]any{"error": map[string]any{"code": "AuthenticationFailed", "message": "no token"}})
+		return
+	}
+	if r.URL.Query().Get("api-version") != "2025-05-01" {
+		reply(w, 400, map[string]any{"error": map[string]any{"code": "MissingApiVersionParameter", "message": "The api-version query parameter (?api-version=) is required for all requests."}})
 		return
 	}
 	c.mu.Lock()
@@ -154,6 +164,8 @@ func (c *azureCloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.health(w, strings.TrimSuffix(path, "/health"))
 	case r.Method == http.MethodGet && strings.Contains(path, "/operationResults/"):
 		c.result(w, last)
+	case r.Method == http.MethodGet && strings.Contains(path, "/operations/"):
+		c.state(w, last)
 	default:
 		reply(w, 404, map[string]any{"error": map[string]any{"code": "ResourceNotFound", "message": "no such resource " + path}})
 	}
@@ -195,7 +207,7 @@ func (c *azureCloud) list(w http.ResponseWriter, r *http.Request) {
 	}
 	body := map[string]any{"value": value}
 	if to < len(names) {
-		body["nextLink"] = fmt.Sprintf("%s%s?skip=%d", c.url, r.URL.Path, to)
+		body["nextLink"] = fmt.Sprintf("%s%s?api-version=2025-05-01&skip=%d", c.url, r.URL.Path, to)
 	}
 	reply(w, 200, body)
 }
@@ -248,25 +260,56 @@ func (c *azureCloud) health(w http.ResponseWriter, id string) {
 			c.ops[op] = append(c.ops[op], nil)
 		}
 		c.ops[op] = append(c.ops[op], body)
-		w.Header().Set("Location", c.url+"/subscriptions/S/providers/Microsoft.Network/locations/westeurope/operationResults/"+op)
+		c.told(w, op)
+		w.Header().Set("Retry-After", "10")
+		if c.states {
+			w.Header().Set("Azure-AsyncOperation", c.at("operations", op))
+		}
 		reply(w, 202, nil)
 		return
 	}
 	reply(w, 404, map[string]any{"error": map[string]any{"code": "ResourceNotFound", "message": "no such rule"}})
 }
 
+// at is where an operation is told of: its state, or its result.
+func (c *azureCloud) at(kind, op string) string {
+	return c.url + "/subscriptions/S/providers/Microsoft.Network/locations/westeurope/" + kind + "/" + op + "?api-version=2025-05-01"
+}
+
+func (c *azureCloud) told(w http.ResponseWriter, op string) {
+	w.Header().Set("Location", c.at("operationResults", op))
+}
+
+// state is the state of an operation: the last in its queue is its result.
+func (c *azureCloud) state(w http.ResponseWriter, op string) {
+	queue := c.ops[op]
+	switch {
+	case len(queue) > 1:
+		c.ops[op] = queue[1:]
+		w.Header().Set("Retry-After", "10")
+		reply(w, 200, map[string]any{"status": "InProgress"})
+	case c.broken != nil:
+		reply(w, 200, map[string]any{"status": "Failed", "error": map[string]any{"code": c.broken.code, "message": c.broken.message}})
+	default:
+		reply(w, 200, map[string]any{"status": "Succeeded"})
+	}
+}
+
+// result is the result of an operation, 202 until it is there.
 func (c *azureCloud) result(w http.ResponseWriter, op string) {
 	queue := c.ops[op]
 	switch {
 	case len(queue) == 0:
 		reply(w, 404, map[string]any{"error": map[string]any{"code": "NotFound", "message": "no such operation"}})
-		return
 	case queue[0] == nil:
 		c.ops[op] = queue[1:]
-		w.Header().Set("Location", c.url+"/subscriptions/S/providers/Microsoft.Network/locations/westeurope/operationResults/"+op)
+		c.told(w, op)
+		w.Header().Set("Retry-After", "10")
 		reply(w, 202, nil)
-		return
+	case c.broken != nil:
+		reply(w, c.broken.status, map[string]any{"error": map[string]any{"code": c.broken.code, "message": c.broken.message}})
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(queue[0])
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(queue[0])
 }
