@@ -32,7 +32,7 @@ func Actions() []string {
 }
 
 // mends are what to do about errors that retrying does not mend, by their code.
-var mends = map[string]string{
+var mends = map[string]string{ //nolint:gosec // no credentials: codes of errors
 	"ResourceGroupNotFound":            "name the resource group of the load balancers by --hook-option azure.resource-group=NAME",
 	"SubscriptionNotFound":             "log in to its tenant, or name another by --hook-option azure.subscription=ID",
 	"InvalidSubscriptionId":            "name the subscription by --hook-option azure.subscription=ID",

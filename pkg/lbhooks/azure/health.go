@@ -64,7 +64,7 @@ func (h *Hook) health(ctx context.Context, b *balancer) ([][]row, error) {
 func outcome[T any](ctx context.Context, operation *runtime.Poller[T]) (T, error) {
 	var none T
 	for {
-		answer, err := operation.Poll(ctx)
+		answer, err := operation.Poll(ctx) //nolint:bodyclose // the SDK has read and closed it
 		switch {
 		case err != nil:
 			return none, err
