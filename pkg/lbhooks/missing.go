@@ -35,8 +35,14 @@ func TryProofs[Forbidden error](ctx context.Context, h Hook, all []Target, lost,
 	var out []Missing
 	for _, t := range spread(all) {
 		_, err := h.Prove(ctx, t)
-		if err == nil || ctx.Err() != nil {
+		if err == nil {
 			continue
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return append(out, Missing{What: "an answer in time", Why: lost, Optional: true})
+		}
+		if ctx.Err() != nil {
+			return out
 		}
 		m := Missing{What: strings.TrimPrefix(err.Error(), h.Describe().Name+": "), Why: lost}
 		var denied Forbidden
