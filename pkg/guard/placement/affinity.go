@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,19 +37,6 @@ func parse(t *corev1.PodAffinityTerm, namespace string) (term, error) {
 	return term{spaces, spaceSelector, selector, t.TopologyKey}, nil
 }
 
-// parsed parses the terms of a pod that has a node; none of them counts where one is not valid, as in the scheduler.
-func parsed(terms []corev1.PodAffinityTerm, namespace string) []term {
-	var out []term
-	for i := range terms {
-		t, err := parse(&terms[i], namespace)
-		if err != nil {
-			return nil
-		}
-		out = append(out, t)
-	}
-	return out
-}
-
 // matches reports whether a pod with these labels in this namespace, which has labels of its own, is one that the term is
 // about.
 func (t *term) matches(namespace string, spaceLabels, of map[string]string) bool {
@@ -73,25 +62,6 @@ func affinity(spec *corev1.PodSpec) []corev1.PodAffinityTerm {
 	return spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// domain is a value of a topology key: one zone, one host.
-type domain struct{ key, value string }
-
-// domains is a set of domains.
-type domains map[domain]bool
-
-// mark adds the domain of a node; a node without the key is in none.
-func (d domains) mark(n *node, key string) {
-	if v, ok := n.object.Labels[key]; ok {
-		d[domain{key, v}] = true
-	}
-}
-
-// has reports whether a node is in one of the domains, by a key.
-func (d domains) has(n *node, key string) bool {
-	v, ok := n.object.Labels[key]
-	return ok && d[domain{key, v}]
-}
-
 // podAffinity is the rule of required affinity and anti-affinity between pods, the terms of pods that are there already
 // included.
 //
@@ -106,35 +76,45 @@ func podAffinity(s *State, in *incoming) check {
 		return everywhere("pod anti-affinity is not valid")
 	}
 	excluded := s.excludedBy(in)
-	if len(near)+len(far) == 0 && len(excluded) == 0 {
+	if len(near)+len(far)+len(excluded) == 0 {
 		return nil
 	}
-	avoided, wanted, anywhere := s.around(near, far)
+	avoided := s.avoided(far)
+	wanted, anywhere := s.wanted(near)
 	first := !anywhere && in.matchesAll(s, near)
 	return func(n *node) string {
 		switch {
-		case !in.nearEnough(n, near, wanted, first):
+		case !nearEnough(n, wanted, first):
 			return "pod affinity"
-		case anyOf(far, func(t *term) bool { return avoided.has(n, t.key) }):
+		case anyHas(avoided, n):
 			return "pod anti-affinity"
-		case excluded.reject(n):
+		case anyHas(excluded, n):
 			return "anti-affinity of a pod there"
 		}
 		return ""
 	}
 }
 
+func anyHas(of []domains, n *node) bool {
+	for i := range of {
+		if of[i].has(n.at) {
+			return true
+		}
+	}
+	return false
+}
+
 // nearEnough reports whether in every term's domain of the node there is a pod that all terms are about; first allows a
 // pod that its own terms are about where there is no such pod anywhere.
 //
 // Source: satisfyPodAffinity in interpodaffinity/filtering.go.
-func (in *incoming) nearEnough(n *node, near []term, wanted domains, first bool) bool {
+func nearEnough(n *node, wanted []domains, first bool) bool {
 	found := true
-	for i := range near {
-		if _, ok := n.object.Labels[near[i].key]; !ok {
+	for i := range wanted {
+		if wanted[i].of[n.at] < 0 {
 			return false
 		}
-		found = found && wanted.has(n, near[i].key)
+		found = found && wanted[i].has(n.at)
 	}
 	return found || first
 }
@@ -152,85 +132,79 @@ func terms(of []corev1.PodAffinityTerm, namespace string) ([]term, error) {
 	return out, nil
 }
 
-func anyOf(of []term, holds func(*term) bool) bool {
-	for i := range of {
-		if holds(&of[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 // excludedBy marks the domains in which a pod that is there already wants no pod like this one.
-func (s *State) excludedBy(in *incoming) exclusion {
-	out := exclusion{}
-	for _, t := range s.antiIn[in.Namespace] {
-		if t.selector.Matches(labels.Set(in.Labels)) {
-			out.mark(t.of.on, t.key)
+func (s *State) excludedBy(in *incoming) []domains {
+	var out []domains
+	mark := func(g *antiGroup) {
+		if len(g.on) == 0 || !g.selector.Matches(labels.Set(in.Labels)) {
+			return
 		}
+		d := s.domains(g.key)
+		for node := range g.on {
+			d.mark(node)
+		}
+		out = append(out, d)
+	}
+	for _, g := range s.antiIn[in.Namespace] {
+		mark(g)
 	}
 	space := labels.Set(s.spaces[in.Namespace])
-	for _, t := range s.antiBy {
-		if t.spaceSelector.Matches(space) && t.selector.Matches(labels.Set(in.Labels)) {
-			out.mark(t.of.on, t.key)
+	for _, g := range s.antiBy {
+		if !g.spaces.Has(in.Namespace) && g.spaceSelector.Matches(space) {
+			mark(g)
 		}
 	}
 	return out
 }
 
-// exclusion are the domains that some pod keeps others out of, by key.
-type exclusion map[string]map[string]bool
-
-func (e exclusion) mark(n *node, key string) {
-	v, ok := n.object.Labels[key]
-	if !ok {
-		return
+// avoided marks, term by term, the domains with a pod that the term is about.
+func (s *State) avoided(far []term) []domains {
+	out := make([]domains, len(far))
+	for i := range far {
+		t := &far[i]
+		out[i] = s.domains(t.key)
+		for node := range s.tally(t.question(), t.within(), func(o *occupant) bool {
+			return t.matches(o.Namespace, s.spaces[o.Namespace], o.Labels)
+		}).on {
+			out[i].mark(node)
+		}
 	}
-	if e[key] == nil {
-		e[key] = map[string]bool{}
-	}
-	e[key][v] = true
+	return out
 }
 
-func (e exclusion) reject(n *node) bool {
-	for key, values := range e {
-		if v, ok := n.object.Labels[key]; ok && values[v] {
-			return true
+// wanted marks, term by term, the domains with a pod that all terms are about; anywhere says that there is one in some
+// domain.
+func (s *State) wanted(near []term) (out []domains, anywhere bool) {
+	if len(near) == 0 {
+		return nil, false
+	}
+	questions := make([]string, len(near))
+	for i := range near {
+		questions[i] = near[i].question()
+	}
+	all := s.tally(strings.Join(questions, " and "), near[0].within(), func(o *occupant) bool {
+		return matchAll(near, o.Namespace, s.spaces[o.Namespace], o.Labels)
+	})
+	out = make([]domains, len(near))
+	for i := range near {
+		out[i] = s.domains(near[i].key)
+		for node := range all.on {
+			anywhere = out[i].mark(node) || anywhere
 		}
 	}
-	return false
+	return out, anywhere
 }
 
-// around marks the domains with a pod that a term of far is about, and those with one that all terms of near are about;
-// anywhere says that there is one of the latter in some domain.
-func (s *State) around(near, far []term) (avoided, wanted domains, anywhere bool) {
-	avoided, wanted = domains{}, domains{}
-	if len(near)+len(far) == 0 {
-		return avoided, wanted, false
-	}
-	for namespace, pods := range s.inSpace {
-		space := s.spaces[namespace]
-		about := func(t *term) bool { return t.spans(namespace, space) }
-		if !anyOf(near, about) && !anyOf(far, about) {
-			continue
-		}
-		for _, o := range pods {
-			for i := range far {
-				if far[i].matches(namespace, space, o.Labels) {
-					avoided.mark(o.on, far[i].key)
-				}
-			}
-			if len(near) > 0 && !anyOf(near, func(t *term) bool { return !t.matches(namespace, space, o.Labels) }) {
-				for i := range near {
-					wanted.mark(o.on, near[i].key)
-				}
-			}
+func matchAll(near []term, namespace string, spaceLabels, of map[string]string) bool {
+	for i := range near {
+		if !near[i].matches(namespace, spaceLabels, of) {
+			return false
 		}
 	}
-	return avoided, wanted, len(wanted) > 0
+	return true
 }
 
 // matchesAll reports whether a pod is one that all its own terms are about.
 func (in *incoming) matchesAll(s *State, near []term) bool {
-	return len(near) > 0 && !anyOf(near, func(t *term) bool { return !t.matches(in.Namespace, s.spaces[in.Namespace], in.Labels) })
+	return len(near) > 0 && matchAll(near, in.Namespace, s.spaces[in.Namespace], in.Labels)
 }

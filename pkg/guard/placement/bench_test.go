@@ -32,6 +32,32 @@ func BenchmarkPlaceAll(b *testing.B) {
 	}
 }
 
+// BenchmarkEach places the 30 pods of a node in that cluster, node after node, as plan --each does.
+func BenchmarkEach(b *testing.B) {
+	c, _ := large(5000)
+	var pods []*corev1.Pod
+	for k := range 30 {
+		options := []podOption{requests("cpu=500m,memory=1Gi"), ownedBy(types.UID(fmt.Sprintf("o%d-0", k)))}
+		if k%10 == 0 {
+			options = append(options, far(host, fmt.Sprintf("app%d-0", k)))
+		}
+		pods = append(pods, Replacement(aPod(fmt.Sprintf("ns%d/app%d-new", k, k), options...)))
+	}
+	_, giveBack := c.Lend()
+	giveBack()
+	b.ReportAllocs()
+	for b.Loop() {
+		s, giveBack := c.Lend()
+		s.Leave("n0", "drained")
+		for _, p := range s.PlaceAll(pods) {
+			if !p.Answer.Fits() {
+				b.Fatal("no room")
+			}
+		}
+		giveBack()
+	}
+}
+
 // large is a cluster of 5,000 nodes, some of them whole with 30 pods each, and 250 replacements of 50 owners: a third
 // spread by host, a third kept apart by host, the others bare.
 func large(whole int) (*Cluster, []*corev1.Pod) {

@@ -39,18 +39,25 @@ func boundVolumes(s *State, in *incoming) check {
 		}
 	}
 	slices.SortStableFunc(waiting, func(a, b claim) int { return a.size().Cmp(*b.size()) })
+	ofClass := make([][]*corev1.PersistentVolume, len(waiting))
+	for i := range waiting {
+		ofClass[i] = s.classVolumes(&waiting[i])
+	}
 	return func(n *node) string {
 		for i := range bound {
 			if volume.CheckNodeAffinity(bound[i].volume, n.object.Labels) != nil {
 				return "claim " + bound[i].name + " is bound to a volume elsewhere"
 			}
 		}
-		return s.bindable(n, waiting)
+		return s.bindable(n, waiting, ofClass)
 	}
 }
 
-// bindable says why claims that wait for a node could not be bound on this one.
-func (s *State) bindable(n *node, waiting []claim) string {
+// bindable says why claims that wait for a node could not be bound on this one; ofClass are the volumes of their classes.
+func (s *State) bindable(n *node, waiting []claim, ofClass [][]*corev1.PersistentVolume) string {
+	if len(waiting) == 0 {
+		return ""
+	}
 	taken := map[string]*corev1.PersistentVolume{}
 	var lacking []*claim
 	for i := range waiting {
@@ -62,7 +69,7 @@ func (s *State) bindable(n *node, waiting []claim) string {
 			lacking = append(lacking, c)
 			continue
 		}
-		found, err := volume.FindMatchingVolume(c.object, s.classVolumes(c), n.object, taken, true, true)
+		found, err := volume.FindMatchingVolume(c.object, ofClass[i], n.object, taken, true, true)
 		if err != nil || found == nil {
 			lacking = append(lacking, c)
 			continue

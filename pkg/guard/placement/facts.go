@@ -1,18 +1,41 @@
 package placement
 
 import (
+	"sync"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Cluster is what is known of a cluster in which pods are to be placed. It is only read.
+// Cluster is what is known of a cluster in which pods are to be placed. Its facts are only read; they must not change once
+// a state was lent.
 type Cluster struct {
 	Nodes      []Node
 	Pods       []Occupant                   // pods bound to a node, each once
 	Namespaces map[string]map[string]string // labels by namespace; a namespace that is missing has none
 	Volumes    *Volumes                     // nil: not read, and nothing is said of pods that have claims
+
+	mu    sync.Mutex
+	spare *State // as the cluster is; nil while it is lent
+}
+
+// Lend returns the state of the cluster before anything goes, and what gives it back. Making a state takes a look at every
+// pod; one that is given back is lent again, so that many drains of one cluster can be judged.
+func (c *Cluster) Lend() (s *State, giveBack func()) {
+	c.mu.Lock()
+	s, c.spare = c.spare, nil
+	c.mu.Unlock()
+	if s == nil {
+		s = New(c)
+	}
+	return s, func() {
+		s.undo()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.spare = s
+	}
 }
 
 // Node is one node: its labels, spec.taints, spec.unschedulable, status.allocatable and status.declaredFeatures are read.

@@ -7,8 +7,15 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// attached are volumes by their unique name, with the driver that attaches them.
-type attached map[string]string
+// volumeNames are volumes by their unique name, with the driver that attaches them.
+type volumeNames map[string]string
+
+// attached is what drivers have attached to a node, or will have for the pods that are there.
+type attached struct {
+	limits  map[string]int64 // by driver; no entry where there is none
+	there   volumeNames      // of its pods
+	drivers map[string]int64 // volumes by driver, those that no pod of the node has included
+}
 
 // attachLimits is the rule of how many volumes a driver can attach to a node. Volumes of drivers that are built into
 // Kubernetes are not counted.
@@ -18,7 +25,7 @@ func attachLimits(s *State, in *incoming) check {
 	if !hasClaims(in.Pod) {
 		return nil
 	}
-	wanted := attached{}
+	wanted := volumeNames{}
 	for _, c := range s.claimsOf(in.Namespace, in.Name, in.UID, in.Spec.Volumes) {
 		if c.missing {
 			return everywhere("claim " + c.name + " is missing")
@@ -36,7 +43,7 @@ func attachLimits(s *State, in *incoming) check {
 				return "driver " + driver + " is not installed"
 			}
 		}
-		if full := s.full(n, csi, wanted); full != "" {
+		if full := s.full(n, wanted); full != "" {
 			return "too many volumes of " + full
 		}
 		return ""
@@ -46,7 +53,7 @@ func attachLimits(s *State, in *incoming) check {
 // add counts the volume of a claim. One that is yet to be made counts under the claim's name.
 //
 // Source: getCSIDriverInfo and getCSIDriverInfoFromSC in nodevolumelimits/csi.go.
-func (a attached) add(c *claim) {
+func (a volumeNames) add(c *claim) {
 	switch {
 	case c.volume != nil && c.volume.Spec.CSI != nil:
 		a.named(c.volume.Spec.CSI.Driver, c.volume.Spec.CSI.VolumeHandle)
@@ -56,7 +63,7 @@ func (a attached) add(c *claim) {
 	}
 }
 
-func (a attached) named(driver, handle string) {
+func (a volumeNames) named(driver, handle string) {
 	if driver != "" && handle != "" {
 		a[driver+"/"+handle] = driver
 	}
@@ -79,40 +86,50 @@ func has(csi *storagev1.CSINode, driver string) bool {
 }
 
 // full names a driver that could not attach all wanted volumes besides those that are there; "" when all can.
-func (s *State) full(n *node, csi *storagev1.CSINode, wanted attached) string {
-	limits := limitsOf(csi)
-	if len(limits) == 0 {
+func (s *State) full(n *node, wanted volumeNames) string {
+	if n.attached == nil {
+		n.attached = s.attachedTo(n)
+	}
+	a := n.attached
+	if len(a.limits) == 0 {
 		return ""
 	}
-	there := attached{}
-	for _, o := range n.pods {
-		for _, c := range s.claimsOf(o.Namespace, o.Name, o.UID, o.Volumes) {
-			if !c.missing {
-				there.add(&c)
-			}
-		}
-	}
-	count := map[string]int64{}
+	more := map[string]int64{}
 	for name, driver := range wanted {
-		if _, ok := there[name]; !ok {
-			count[driver]++
+		if _, ok := a.there[name]; !ok {
+			more[driver]++
 		}
 	}
-	asked := slices.Sorted(maps.Keys(count))
-	for _, driver := range there {
-		count[driver]++
-	}
-	for name, driver := range s.attachments(n.object.Name) {
-		if _, ok := there[name]; !ok {
-			count[driver]++
-		}
-	}
-	for _, driver := range asked {
-		if limit, ok := limits[driver]; ok && count[driver] > limit {
+	for _, driver := range slices.Sorted(maps.Keys(more)) {
+		if limit, ok := a.limits[driver]; ok && more[driver]+a.drivers[driver] > limit {
 			return driver
 		}
 	}
 	return ""
+}
+
+// attachedTo counts the volumes of a node; nothing where nothing limits them.
+func (s *State) attachedTo(n *node) *attached {
+	a := &attached{limits: limitsOf(s.volumes.CSINodes[n.object.Name]), there: volumeNames{}, drivers: map[string]int64{}}
+	if len(a.limits) == 0 {
+		return a
+	}
+	for _, o := range n.pods {
+		for _, c := range s.claimsOf(o.Namespace, o.Name, o.UID, o.Volumes) {
+			if !c.missing {
+				a.there.add(&c)
+			}
+		}
+	}
+	for _, driver := range a.there {
+		a.drivers[driver]++
+	}
+	for name, driver := range s.attachments(n.object.Name) {
+		if _, ok := a.there[name]; !ok {
+			a.drivers[driver]++
+		}
+	}
+	return a
 }
 
 // limitsOf is how many volumes each driver can attach to a node; no entry where there is no limit.
@@ -132,8 +149,8 @@ func limitsOf(csi *storagev1.CSINode) map[string]int64 {
 // attachments are the volumes that are attached to a node, whoever uses them.
 //
 // Source: getNodeVolumeAttachmentInfo in nodevolumelimits/csi.go.
-func (s *State) attachments(node string) attached {
-	out := attached{}
+func (s *State) attachments(node string) volumeNames {
+	out := volumeNames{}
 	for _, a := range s.volumes.Attachments[node] {
 		if a.Spec.Attacher == "" || a.Spec.Source.PersistentVolumeName == nil {
 			continue

@@ -1,12 +1,10 @@
 package placement
 
 import (
-	"slices"
+	"encoding/json"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 	featuretypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
@@ -14,48 +12,44 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// view is what the rules say of every node by its object and a pod's template alone. Pods of one owner share it.
+// view is what the rules say of every node by its object and a pod's template alone. Pods whose templates agree in what
+// they say of nodes share it.
 type view struct {
-	of       *corev1.PodSpec
-	selected []bool   // by node: node selector and affinity match
-	taint    []string // by node: the first taint that keeps the pod off, "" for none
+	tolerations []corev1.Toleration
+	selected    []bool   // by node: node selector and affinity match
+	taint       []string // by node: "taint " and the first one that keeps the pod off, "" for none
 }
 
-// viewOf returns the view of a pod's template, the one of its siblings where their templates agree.
+// viewOf returns the view of a pod's template.
 func (s *State) viewOf(p *corev1.Pod) *view {
-	owner := metav1.GetControllerOfNoCopy(p)
-	if owner != nil {
-		if v, ok := s.views[owner.UID]; ok && sameTemplate(v.of, &p.Spec) {
-			return v
-		}
+	var required *corev1.NodeSelector
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	v := &view{of: &p.Spec, selected: make([]bool, len(s.nodes)), taint: make([]string, len(s.nodes))}
+	text, err := json.Marshal([]any{p.Spec.NodeSelector, required, p.Spec.Tolerations})
+	if v, ok := s.views[string(text)]; ok && err == nil {
+		return v
+	}
+	if len(s.views) >= mostKept/8 {
+		clear(s.views)
+	}
+	v := &view{tolerations: p.Spec.Tolerations, selected: make([]bool, len(s.nodes)), taint: make([]string, len(s.nodes))}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(p)
 	for i, n := range s.nodes {
 		ok, err := affinity.Match(n.object)
 		v.selected[i] = ok && err == nil
-		v.taint[i] = untolerated(n.object.Spec.Taints, p.Spec.Tolerations)
+		v.see(n)
 	}
-	if owner != nil {
-		s.views[owner.UID] = v
-	}
+	s.views[string(text)] = v
 	return v
 }
 
-// sameTemplate reports whether two pods have the same view.
-func sameTemplate(a, b *corev1.PodSpec) bool {
-	if a == b {
-		return true
+// see looks at the taints of a node again.
+func (v *view) see(n *node) {
+	v.taint[n.at] = ""
+	if t := untolerated(n.object.Spec.Taints, v.tolerations); t != "" {
+		v.taint[n.at] = "taint " + t
 	}
-	var na, nb *corev1.NodeAffinity
-	if a.Affinity != nil {
-		na = a.Affinity.NodeAffinity
-	}
-	if b.Affinity != nil {
-		nb = b.Affinity.NodeAffinity
-	}
-	return equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) && equality.Semantic.DeepEqual(na, nb) &&
-		slices.EqualFunc(a.Tolerations, b.Tolerations, func(x, y corev1.Toleration) bool { return equality.Semantic.DeepEqual(x, y) })
 }
 
 // untolerated names the first taint that keeps a pod with these tolerations off.
@@ -89,9 +83,10 @@ func requestedNode(_ *State, in *incoming) check {
 	if in.Spec.NodeName == "" {
 		return nil
 	}
+	reason := "nodeName " + in.Spec.NodeName
 	return func(n *node) string {
-		if n.object.Name != in.Spec.NodeName {
-			return "nodeName " + in.Spec.NodeName
+		if n.name != in.Spec.NodeName {
+			return reason
 		}
 		return ""
 	}
@@ -106,7 +101,7 @@ func unschedulable(_ *State, in *incoming) check {
 		return nil
 	}
 	return func(n *node) string {
-		if n.object.Spec.Unschedulable {
+		if n.cordoned {
 			return "cordoned"
 		}
 		return ""
@@ -115,12 +110,7 @@ func unschedulable(_ *State, in *incoming) check {
 
 // taints is the rule of taints and tolerations.
 func taints(_ *State, in *incoming) check {
-	return func(n *node) string {
-		if t := in.view.taint[n.at]; t != "" {
-			return "taint " + t
-		}
-		return ""
-	}
+	return func(n *node) string { return in.view.taint[n.at] }
 }
 
 // nodeAffinity is the rule of the node selector and of required node affinity.

@@ -51,12 +51,10 @@ func hostPorts(_ *State, in *incoming) check {
 		return nil
 	}
 	return func(n *node) string {
-		for _, o := range n.pods {
-			for _, taken := range o.Ports {
-				for _, want := range in.ports {
-					if want.collides(taken) {
-						return "host port taken"
-					}
+		for _, taken := range n.ports {
+			for _, want := range in.ports {
+				if want.collides(taken) {
+					return "host port taken"
 				}
 			}
 		}

@@ -94,21 +94,16 @@ func (n *node) tooLittle(want *Resources) string {
 	if !n.measured {
 		return ""
 	}
-	if n.count+1 > n.maxPods {
-		return "too many pods"
-	}
 	have, used := &n.allocatable, &n.used
-	for _, r := range []struct {
-		name             corev1.ResourceName
-		want, have, used int64
-	}{
-		{corev1.ResourceCPU, want.MilliCPU, have.MilliCPU, used.MilliCPU},
-		{corev1.ResourceMemory, want.Memory, have.Memory, used.Memory},
-		{corev1.ResourceEphemeralStorage, want.Ephemeral, have.Ephemeral, used.Ephemeral},
-	} {
-		if r.want > 0 && r.want > r.have-r.used {
-			return "too little " + string(r.name)
-		}
+	switch {
+	case len(n.pods)+1 > n.maxPods:
+		return "too many pods"
+	case want.MilliCPU > 0 && want.MilliCPU > have.MilliCPU-used.MilliCPU:
+		return "too little cpu"
+	case want.Memory > 0 && want.Memory > have.Memory-used.Memory:
+		return "too little memory"
+	case want.Ephemeral > 0 && want.Ephemeral > have.Ephemeral-used.Ephemeral:
+		return "too little ephemeral-storage"
 	}
 	for _, a := range want.Others {
 		if a.Value > 0 && a.Value > have.of(a.Name)-used.of(a.Name) {

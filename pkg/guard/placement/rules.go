@@ -88,7 +88,7 @@ func (s *State) Candidates(p *corev1.Pod) Answer {
 	return a
 }
 
-// candidatesOf answers as Candidates does, with the nodes that a pod can go to.
+// candidatesOf answers as Candidates does, with the nodes that a pod can go to until the next is asked about.
 func (s *State) candidatesOf(p *corev1.Pod) (a Answer, fits []*node) {
 	if why := s.unknowable(p); why != "" {
 		return Answer{Unknown: why}, nil
@@ -101,22 +101,24 @@ func (s *State) candidatesOf(p *corev1.Pod) (a Answer, fits []*node) {
 			checks, asked = append(checks, c), append(asked, &rules[i])
 		}
 	}
+	fits = s.fits[:0]
 	for _, n := range s.nodes {
 		if n.left != "" {
 			continue
 		}
 		switch reason, by := refusal(n, checks); {
 		case reason != "":
-			a.Refused = append(a.Refused, Refusal{n.object.Name, reason, asked[by].advice})
+			a.Refused = append(a.Refused, Refusal{n.name, reason, asked[by].advice})
 		case n.whole && n.measured:
 			fits = append(fits, n)
 		default:
-			a.Unread = append(a.Unread, n.object.Name)
+			a.Unread = append(a.Unread, n.name)
 		}
 	}
+	s.fits = fits
 	a.Nodes = make([]string, len(fits))
 	for i, n := range fits {
-		a.Nodes[i] = n.object.Name
+		a.Nodes[i] = n.name
 	}
 	return a, fits
 }

@@ -66,7 +66,7 @@ func (s *State) predict(p *corev1.Pod, fits []*node) string {
 	if best == nil {
 		return ""
 	}
-	return best.object.Name
+	return best.name
 }
 
 // load is the part of a node's processor and memory, in the mean, that would be taken with a further pod on it; where no
@@ -78,6 +78,6 @@ func (n *node) load(asks *Resources) float64 {
 		}
 		return float64(used) / float64(have)
 	}
-	pods := part(int64(n.count), int64(n.maxPods)) / 1000
+	pods := part(int64(len(n.pods)), int64(n.maxPods)) / 1000
 	return (part(n.used.MilliCPU+asks.MilliCPU, n.allocatable.MilliCPU)+part(n.used.Memory+asks.Memory, n.allocatable.Memory))/2 + pods
 }

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -117,5 +118,29 @@ func TestString(t *testing.T) {
 	}}
 	if got, want := a.String(), "0 of 6 nodes: 2 too little cpu, 1 a, 1 b, 1 c, +1"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestLend: a state that is given back is lent again as if nothing had been done to it.
+func TestLend(t *testing.T) {
+	a, b := aNode("a", offers("cpu=2,pods=10")), aNode("b", offers("cpu=2,pods=10"))
+	old := aPod("x/web-1", on("a"), requests("cpu=2"), ownedBy("web"), far(host, "web"))
+	c := &Cluster{Nodes: []Node{{Object: a, Whole: true}, {Object: b, Whole: true}}, Pods: []Occupant{OccupantOf(old)}}
+	next := Replacement(aPod("x/web-2", requests("cpu=2"), ownedBy("web"), far(host, "web")))
+	for round := range 3 {
+		s, giveBack := c.Lend()
+		if got := s.Candidates(next).Nodes; !slices.Equal(got, []string{"b"}) {
+			t.Errorf("round %d: %v, want b", round, got)
+		}
+		s.Leave("b", "drained")
+		s.Evict(old.UID)
+		if got := s.PlaceAll([]*corev1.Pod{next}); got[0].Node != "a" {
+			t.Errorf("round %d: placed on %q, want a: %+v", round, got[0].Node, got[0].Answer)
+		}
+		s.Return("b")
+		if other, _ := c.Lend(); other == s {
+			t.Fatal("one state was lent twice at a time")
+		}
+		giveBack()
 	}
 }

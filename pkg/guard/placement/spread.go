@@ -64,9 +64,12 @@ func withKeys(selector labels.Selector, keys []string, of map[string]string) lab
 // spreadCount is how many pods there are in each domain of a constraint.
 type spreadCount struct {
 	*constraint
-	pods  map[string]int
-	least int // in the emptiest domain, 0 with too few domains
-	self  int // 1 if the constraint counts the pod itself
+	*column
+	pods    []int  // by domain
+	least   int    // in the emptiest domain that counts, 0 with too few of them
+	self    int    // 1 if the constraint counts the pod itself
+	without string // why a node without the label is refused
+	uneven  string // why one is refused that has too many
 }
 
 // spread is the rule of topology spread constraints.
@@ -82,17 +85,24 @@ func spread(s *State, in *incoming) check {
 	}
 	counts := make([]spreadCount, len(constraints))
 	for i := range constraints {
-		counts[i] = s.count(in, &constraints[i], constraints)
+		c := &constraints[i]
+		counts[i] = spreadCount{
+			constraint: c, column: s.column(c.key),
+			without: "without the label " + c.key + " of its spread", uneven: "spread over " + c.key,
+		}
+	}
+	for i := range counts {
+		s.count(in, &counts[i], counts)
 	}
 	return func(n *node) string {
 		for i := range counts {
 			c := &counts[i]
-			value, ok := n.object.Labels[c.key]
-			if !ok {
-				return "without the label " + c.key + " of its spread"
+			domain := c.of[n.at]
+			if domain < 0 {
+				return c.without
 			}
-			if c.pods[value]+c.self-c.least > c.maxSkew {
-				return "spread over " + c.key
+			if c.pods[domain]+c.self-c.least > c.maxSkew {
+				return c.uneven
 			}
 		}
 		return ""
@@ -100,32 +110,37 @@ func spread(s *State, in *incoming) check {
 }
 
 // count counts the pods of a constraint in each domain of the nodes that count.
-func (s *State) count(in *incoming, c *constraint, all []constraint) spreadCount {
-	out := spreadCount{constraint: c, pods: map[string]int{}, least: math.MaxInt32}
-	counted := make([]bool, len(s.nodes))
-	for i, n := range s.nodes {
-		if c.includes(n, in.view) && hasKeys(n, all) {
-			counted[i] = true
-			out.pods[n.object.Labels[c.key]] = 0
-		}
-	}
+func (s *State) count(in *incoming, c *spreadCount, all []spreadCount) {
+	c.pods = make([]int, c.values)
+	counts := make([]bool, c.values)
+	space := in.Namespace
+	var there perNode
 	if !c.selector.Empty() {
-		for _, o := range s.inSpace[in.Namespace] {
-			if counted[o.on.at] && !o.Ends && c.selector.Matches(labels.Set(o.Labels)) {
-				out.pods[o.on.object.Labels[c.key]]++
-			}
+		there = s.tally("spread "+space+" "+selectorText(c.selector), []string{space}, func(o *occupant) bool {
+			return !o.Ends && o.Namespace == space && c.selector.Matches(labels.Set(o.Labels))
+		}).on
+	}
+	for i, n := range s.nodes {
+		if c.includes(n, in.view) && hasKeys(i, all) {
+			domain := c.of[i]
+			counts[domain] = true
+			c.pods[domain] += there[i]
 		}
 	}
-	for _, k := range out.pods {
-		out.least = min(out.least, k)
+	c.least = math.MaxInt32
+	domains := 0
+	for i, pods := range c.pods {
+		if counts[i] {
+			c.least = min(c.least, pods)
+			domains++
+		}
 	}
-	if len(out.pods) < c.minDomains {
-		out.least = 0
+	if domains < c.minDomains {
+		c.least = 0
 	}
 	if c.selector.Matches(labels.Set(in.Labels)) {
-		out.self = 1
+		c.self = 1
 	}
-	return out
 }
 
 // includes applies the inclusion policies of a constraint to a node.
@@ -135,9 +150,9 @@ func (c *constraint) includes(n *node, v *view) bool {
 	return (!c.affinity || v.selected[n.at]) && (!c.taints || v.taint[n.at] == "")
 }
 
-func hasKeys(n *node, all []constraint) bool {
+func hasKeys(node int, all []spreadCount) bool {
 	for i := range all {
-		if _, ok := n.object.Labels[all[i].key]; !ok {
+		if all[i].of[node] < 0 {
 			return false
 		}
 	}
