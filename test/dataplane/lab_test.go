@@ -18,8 +18,12 @@ import (
 	"github.com/safedrain/safedrain/test/dataplane"
 )
 
-// limit is when a connection counts as never answered.
-const limit = 1500 * time.Millisecond
+const (
+	// limit is when a connection counts as never answered.
+	limit = 1500 * time.Millisecond
+	// patience is how long what has to come may take on a busy machine.
+	patience = 60 * time.Second
+)
 
 // place is what a test works with: a lab with a client beside the nodes.
 type place struct {
@@ -95,7 +99,7 @@ func timedOut(err error) bool {
 func (p *place) served(t *testing.T, to netip.AddrPort) *dataplane.Answer {
 	t.Helper()
 	var answer *dataplane.Answer
-	err := controlplane.Poll(t.Context(), 20*time.Second, "an answer of "+to.String(), func(ctx context.Context) (done bool, state string, err error) {
+	err := controlplane.Poll(t.Context(), patience, "an answer of "+to.String(), func(ctx context.Context) (done bool, state string, err error) {
 		answer, err = get(ctx, p.client, to, "")
 		return err == nil, "", err
 	})
@@ -108,9 +112,21 @@ func (p *place) served(t *testing.T, to netip.AddrPort) *dataplane.Answer {
 // dropped waits until connections to a node's port are no longer answered.
 func (p *place) dropped(t *testing.T, to netip.AddrPort) {
 	t.Helper()
-	err := controlplane.Poll(t.Context(), 20*time.Second, to.String()+" drops", func(ctx context.Context) (bool, string, error) {
+	err := controlplane.Poll(t.Context(), patience, to.String()+" drops", func(ctx context.Context) (bool, string, error) {
 		_, err := get(ctx, p.client, to, "")
 		return timedOut(err) && ctx.Err() == nil, fmt.Sprint(err), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// silent waits until nobody answers, in whatever way.
+func (p *place) silent(t *testing.T, to netip.AddrPort) {
+	t.Helper()
+	err := controlplane.Poll(t.Context(), patience, to.String()+" is silent", func(ctx context.Context) (bool, string, error) {
+		_, err := get(ctx, p.client, to, "")
+		return err != nil && ctx.Err() == nil, "it answers", nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +137,7 @@ func (p *place) dropped(t *testing.T, to netip.AddrPort) {
 func (p *place) health(t *testing.T, node *dataplane.Node, svc *corev1.Service, want string) {
 	t.Helper()
 	to := netip.AddrPortFrom(node.Addr, uint16(svc.Spec.HealthCheckNodePort))
-	err := controlplane.Poll(t.Context(), 20*time.Second, "health check "+to.String(), func(ctx context.Context) (bool, string, error) {
+	err := controlplane.Poll(t.Context(), patience, "health check "+to.String(), func(ctx context.Context) (bool, string, error) {
 		_, err := get(ctx, p.client, to, "")
 		got := "200"
 		if err != nil {

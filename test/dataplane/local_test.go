@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/safedrain/safedrain/test/dataplane"
-	"github.com/safedrain/safedrain/test/dataplane/pressure"
 )
 
 // TestModes shows on both modes of kube-proxy that the lab behaves as a cluster does.
@@ -68,21 +67,19 @@ func (p *place) testLocal(t *testing.T) {
 // testTerminating: while a pod terminates and serves, the slice says so, the health check fails, and kube-proxy goes on
 // serving through it until it ends.
 func (p *place) testTerminating(t *testing.T) {
-	const ends = 6 * time.Second
 	e := p.lab.Env(t)
 	svc, err := p.lab.Service(t.Context(), e.Namespace, "web", dataplane.LoadBalancer)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod := e.Pod("web", "node-1", func(pod *corev1.Pod) {
-		template := dataplane.Template("web", dataplane.WithSIGTERM(dataplane.KeepAccepting(ends)))
-		pod.Spec.Containers = template.Spec.Containers
+		template := dataplane.Template("web", dataplane.WithSIGTERM(dataplane.KeepAccepting(time.Hour)), dataplane.WithGrace(time.Hour))
+		pod.Spec.Containers, pod.Spec.TerminationGracePeriodSeconds = template.Spec.Containers, template.Spec.TerminationGracePeriodSeconds
 	})
 	e.Pod("other", "node-2", func(pod *corev1.Pod) { pod.Labels[dataplane.AppLabel] = "web" })
 	node, other := p.node(t, "node-1")
 	p.served(t, nodePort(node.Addr, svc))
 	p.served(t, nodePort(other.Addr, svc))
-	started := time.Now()
 	if err := p.lab.Client.CoreV1().Pods(e.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -97,13 +94,13 @@ func (p *place) testTerminating(t *testing.T) {
 		}
 		return false, "no endpoint", err
 	})
-	if _, err := get(t.Context(), p.client, nodePort(node.Addr, svc), ""); err != nil {
-		t.Errorf("a terminating pod that serves is not reached: %v", err)
+	if answer := p.served(t, nodePort(node.Addr, svc)); answer.Pod != pod.Name {
+		t.Errorf("pod %q answers, want the terminating %q", answer.Pod, pod.Name)
+	}
+	if err := p.lab.Signal(t.Context(), e.Namespace, pod.Name, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
 	}
 	e.Gone(pod.Name, pod.UID)
-	if d := time.Since(started); d < ends || d > 2*ends && !pressure.Busy() {
-		t.Errorf("the pod was gone after %s, want some %s", d, ends)
-	}
 	p.dropped(t, nodePort(node.Addr, svc))
 	p.served(t, nodePort(other.Addr, svc))
 }
@@ -121,9 +118,7 @@ func (p *place) testAPIServerAway(t *testing.T) {
 	if err := p.lab.StopAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := get(t.Context(), p.client, nodePort(node.Addr, svc), ""); err != nil {
-		t.Errorf("no answer without the API server: %v", err)
-	}
+	p.served(t, nodePort(node.Addr, svc)) // without the API server
 	if err := p.lab.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -155,9 +150,7 @@ func (p *place) testNodePrograms(t *testing.T) {
 	if err := node.StopProxy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := get(t.Context(), p.client, to, ""); err != nil {
-		t.Errorf("no answer without kube-proxy: %v", err)
-	}
+	p.served(t, to) // without kube-proxy
 	if _, err := get(t.Context(), p.client, netip.AddrPortFrom(node.Addr, uint16(svc.Spec.HealthCheckNodePort)), ""); err == nil {
 		t.Error("somebody answers the health check without kube-proxy")
 	}
@@ -165,9 +158,7 @@ func (p *place) testNodePrograms(t *testing.T) {
 		if err := node.StopAgent(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := get(t.Context(), p.client, to, ""); err == nil {
-			t.Error("a pod answers without its agent")
-		}
+		p.silent(t, to) // its pods die with it, a moment later
 		if err := node.StartAgent(); err != nil {
 			t.Fatal(err)
 		}

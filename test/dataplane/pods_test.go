@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 
 	"github.com/safedrain/safedrain/test/controlplane"
 	"github.com/safedrain/safedrain/test/dataplane"
-	"github.com/safedrain/safedrain/test/dataplane/pressure"
 )
 
 // TestPods shows what the agent makes of the spec of a pod.
@@ -36,18 +36,18 @@ func TestPods(t *testing.T) {
 
 // testEnds: how long a deleted pod lives.
 func (p *place) testEnds(t *testing.T) {
-	const slack = 2500 * time.Millisecond
 	for name, tt := range map[string]struct {
 		options []dataplane.PodOption
 		grace   int64 // of the deletion, where it is not the pod's own
 		want    time.Duration
+		before  time.Duration // what it would take if it were not so
 		why     string
 	}{
-		"at once":           {want: 0, why: "nothing is in flight"},
-		"preStop sleep":     {[]dataplane.PodOption{dataplane.WithPreStop(3 * time.Second)}, 0, 3 * time.Second, "SIGTERM comes after the hook"},
-		"keeps accepting":   {[]dataplane.PodOption{dataplane.WithSIGTERM(dataplane.KeepAccepting(3 * time.Second))}, 0, 3 * time.Second, "it was asked to"},
-		"ignores SIGTERM":   {[]dataplane.PodOption{dataplane.WithSIGTERM(dataplane.KeepAccepting(time.Minute)), dataplane.WithGrace(3 * time.Second)}, 0, 3 * time.Second, "SIGKILL when the grace is over"},
-		"sleeps past grace": {[]dataplane.PodOption{dataplane.WithPreStop(20 * time.Second)}, 2, 2 * time.Second, "the hook is cut off"},
+		"at once":           {want: 0, before: 25 * time.Second, why: "nothing is in flight: no grace is waited for"},
+		"preStop sleep":     {[]dataplane.PodOption{dataplane.WithPreStop(3 * time.Second)}, 0, 3 * time.Second, 25 * time.Second, "SIGTERM comes after the hook"},
+		"keeps accepting":   {[]dataplane.PodOption{dataplane.WithSIGTERM(dataplane.KeepAccepting(3 * time.Second))}, 0, 3 * time.Second, 25 * time.Second, "it was asked to"},
+		"ignores SIGTERM":   {[]dataplane.PodOption{dataplane.WithSIGTERM(dataplane.KeepAccepting(time.Minute)), dataplane.WithGrace(3 * time.Second)}, 0, 3 * time.Second, 55 * time.Second, "SIGKILL when the grace is over"},
+		"sleeps past grace": {[]dataplane.PodOption{dataplane.WithPreStop(60 * time.Second), dataplane.WithGrace(70 * time.Second)}, 2, 2 * time.Second, 55 * time.Second, "the hook is cut off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,8 +66,8 @@ func (p *place) testEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			e.Gone(pod.Name, pod.UID)
-			if d := time.Since(started); d < tt.want || d > tt.want+slack && !pressure.Busy() {
-				t.Errorf("gone after %s, want %s to %s: %s", d, tt.want, tt.want+slack, tt.why)
+			if d := time.Since(started); d < tt.want || d > tt.before {
+				t.Errorf("gone after %s, want %s to %s: %s", d, tt.want, tt.before, tt.why)
 			}
 		})
 	}
@@ -82,13 +82,13 @@ func (p *place) testInFlight(t *testing.T) {
 	if _, err := get(t.Context(), &node.Host, to, ""); err != nil {
 		t.Fatal(err)
 	}
+	patient := &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: node.DialContext}}
 	answered := make(chan error, 1)
 	go func() {
-		_, err := get(t.Context(), &node.Host, to, "?sleep=1s")
+		_, err := ask(t.Context(), patient, to, "?sleep=5s")
 		answered <- err
 	}()
-	timer := time.After(300 * time.Millisecond)
-	<-timer
+	<-time.After(2 * time.Second) // by then it is in flight
 	if err := p.lab.Client.CoreV1().Pods(e.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +102,13 @@ func (p *place) testInFlight(t *testing.T) {
 func (p *place) testCloseListener(t *testing.T) {
 	e := p.lab.Env(t)
 	pod := e.Pod("web", "node-2", func(pod *corev1.Pod) {
-		pod.Spec.Containers = dataplane.Template("web", dataplane.WithSIGTERM(dataplane.CloseListener(3*time.Second))).Spec.Containers
+		template := dataplane.Template("web", dataplane.WithSIGTERM(dataplane.CloseListener(time.Hour)), dataplane.WithGrace(time.Hour))
+		pod.Spec.Containers, pod.Spec.TerminationGracePeriodSeconds = template.Spec.Containers, template.Spec.TerminationGracePeriodSeconds
 	})
 	node, _ := p.node(t, "node-2")
 	to := netip.AddrPortFrom(netip.MustParseAddr(pod.Status.PodIP), dataplane.DefaultPort)
 	var dials int
-	kept := &http.Client{Timeout: limit, Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	kept := &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		dials++
 		return node.DialContext(ctx, network, address)
 	}}}
@@ -123,6 +124,9 @@ func (p *place) testCloseListener(t *testing.T) {
 	})
 	if _, err := ask(t.Context(), kept, to, ""); err != nil || dials != 1 {
 		t.Errorf("on the open connection: %v, %d connections; want an answer on one", err, dials)
+	}
+	if err := p.lab.Signal(t.Context(), e.Namespace, pod.Name, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
 	}
 	e.Gone(pod.Name, pod.UID)
 }

@@ -100,7 +100,7 @@ func inNamespaces(prefix string) ([]process, error) {
 
 // endProcesses ends what runs in the namespaces with that prefix and the processes named besides, and waits for it.
 func endProcesses(ctx context.Context, prefix string, besides []process) error {
-	return controlplane.Poll(ctx, 15*time.Second, "end the processes of the lab", func(context.Context) (bool, string, error) {
+	return controlplane.Poll(ctx, 60*time.Second, "end the processes of the lab", func(context.Context) (bool, string, error) {
 		running, err := inNamespaces(prefix)
 		if err != nil {
 			return false, "", err

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -193,7 +192,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = owner.Wait() // it was killed
-	err = controlplane.Poll(t.Context(), 10*time.Second, "the lab's processes ended", func(context.Context) (bool, string, error) {
+	err = controlplane.Poll(t.Context(), patience, "the lab's processes ended", func(context.Context) (bool, string, error) {
 		left := processes(t, dir)
 		return len(left) == 0, strings.Join(left, "\n"), nil
 	})

@@ -200,16 +200,20 @@ func said(why string, nodes []string) string {
 	return why + ": " + strings.Join(nodes, ", ")
 }
 
-// announcingL2 returns the nodes that announce by L2 now: those that a status names, or else the winner of the election
-// where no status of this kind is at hand at all.
+// announcingL2 returns the nodes that announce by L2 now: those that a status names, or else the winner of the election. A
+// Service without a status may be announced all the same (seen with MetalLB v0.15.3): after a partition its speaker may
+// write none until something changes.
 func (m *match) announcingL2(e *eligibility, serving func() map[string]bool) (nodes []string, why string) {
-	if m.w.anyL2 {
+	if len(m.l2Has) > 0 {
 		return nodesNamed(m.l2Has), "ServiceL2Status"
 	}
 	if len(m.address) > 0 {
 		if leader := elect(m.local(e.l2, serving()), m.address[0], m.score); leader != "" {
 			nodes = []string{leader}
 		}
+	}
+	if m.w.anyL2 {
+		return nodes, "predicted by MetalLB's election, the Service has no ServiceL2Status"
 	}
 	return nodes, "predicted by MetalLB's election, no ServiceL2Status at hand"
 }

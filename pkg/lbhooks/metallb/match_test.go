@@ -157,9 +157,9 @@ func TestSeats(t *testing.T) {
 		},
 		"l2, no status of this kind at all: the election": {custom: []string{poolYAML, l2YAML}, on: []string{"n1", "n2"}, hook: metallb.L2, seats: "N+ Y+ N+"},
 		"l2, election among nodes with an endpoint only":  {custom: []string{poolYAML, l2YAML}, on: []string{"n1"}, hook: metallb.L2, seats: "Y+ N+ N+"},
-		"l2, statuses of others only: nobody announces it": {
-			custom: []string{poolYAML, l2YAML, statusYAML("ServiceL2Status", "other", "n1")},
-			on:     []string{"n1"}, hook: metallb.L2, seats: "N+ N+ N+",
+		"l2, statuses of others only: its own may be missing": {
+			custom: []string{poolYAML, l2YAML, statusYAML("ServiceL2Status", "other", "n2")},
+			on:     []string{"n1"}, hook: metallb.L2, seats: "Y+ N+ N+",
 		},
 		"bgp, every node named":                    {custom: []string{poolYAML, bgpYAML, peerYAML, bgpOn("n1"), bgpOn("n3")}, hook: metallb.BGP, seats: "Y+ N+ Y+"},
 		"bgp, what FRR runs counts too":            {custom: []string{poolYAML, bgpYAML, peerYAML, bgpOn("n1"), frrYAML("n2", "  network 192.0.2.10/32\n")}, hook: metallb.BGP, seats: "Y+ Y+ N+"},

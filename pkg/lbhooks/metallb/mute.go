@@ -29,29 +29,33 @@ func (w *world) mute() []string {
 	return out
 }
 
-// mute says which speaker of a Ready node is not Ready now; "" when none is, or nobody can tell.
-func (h *Hook) mute(ctx context.Context, node *corev1.Node) string {
+// speakerUnseen is added to what the statuses alone prove.
+const speakerUnseen = "; whether its speaker hangs was not seen, pods may not be listed"
+
+// mute says which speaker of a Ready node is not Ready now; "" when none is, or nobody can tell: then note says so.
+func (h *Hook) mute(ctx context.Context, node *corev1.Node) (why, note string) {
 	if h.client == nil || !nodeReady(node) {
-		return ""
+		return "", ""
 	}
 	for _, labels := range speakerLabels {
 		pods, err := h.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 			LabelSelector: labels, FieldSelector: "spec.nodeName=" + node.Name,
 		})
 		if err != nil {
-			continue // it may be forbidden: the status stands alone then
+			note = speakerUnseen // it may be forbidden: the status stands alone then
+			continue
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
 			if pod.Spec.NodeName == node.Name && hangs(pod) {
-				return "its speaker " + pod.Namespace + "/" + pod.Name + " is not Ready" + ": what it announced may stand"
+				return "its speaker " + pod.Namespace + "/" + pod.Name + " is not Ready: what it announced may stand", ""
 			}
 		}
 		if len(pods.Items) > 0 {
 			break // an installation has one kind of labels
 		}
 	}
-	return ""
+	return "", note
 }
 
 // hangs reports whether a speaker is not Ready although it has not ended.

@@ -45,9 +45,11 @@ func (h *Hook) proveL2(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, er
 		return p, nil
 	}
 	// Only what is to be believed is worth a look at the speaker.
-	if speaker := h.mute(ctx, t.Node); speaker != "" {
+	speaker, note := h.mute(ctx, t.Node)
+	if speaker != "" {
 		return lbhooks.Proof{Evidence: speaker}, nil
 	}
+	p.Evidence += note
 	return p, nil
 }
 
@@ -55,7 +57,8 @@ func (h *Hook) proveL2(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, er
 func movedTo(nodes []string) lbhooks.Proof {
 	switch len(nodes) {
 	case 0:
-		return lbhooks.Proof{Evidence: "no ServiceL2Status of the Service: no other node has taken over yet"}
+		return lbhooks.Proof{Evidence: "no ServiceL2Status of the Service: no other node has taken over yet, or none says so: " +
+			"after a partition speakers may not until the Service changes, by any annotation"}
 	case 1:
 		return lbhooks.Proof{Out: true, By: nodes[0], Evidence: fmt.Sprintf("ServiceL2Status names %s only", nodes[0]) + lbhooks.NeighboursUnseen}
 	}
@@ -78,11 +81,12 @@ func (h *Hook) proveBGP(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, e
 	if p, still := h.stillNamed(ctx, l2, "ServiceL2Status", t.Node.Name); still {
 		return p, nil
 	}
-	if speaker := h.mute(ctx, t.Node); speaker != "" {
+	speaker, note := h.mute(ctx, t.Node)
+	if speaker != "" {
 		return lbhooks.Proof{Evidence: "no ServiceBGPStatus names " + t.Node.Name + ", but " + speaker}, nil
 	}
 	others := nodesNamed(found)
-	evidence := fmt.Sprintf("no ServiceBGPStatus names %s, %d other nodes announce", t.Node.Name, len(others))
+	evidence := fmt.Sprintf("no ServiceBGPStatus names %s, %d other nodes announce%s", t.Node.Name, len(others), note)
 	return h.askFRR(ctx, t, evidence)
 }
 

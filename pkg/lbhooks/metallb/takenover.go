@@ -11,9 +11,9 @@ import (
 const halfSeen = 2
 
 // halfTaken knows the L2 statuses that were seen half taken over: a new label and the old content. A speaker that wins an
-// address takes the loser's object over, label first, content a moment later; where the loser writes at that moment too,
-// the content stays the loser's for good. The label is written by a node's own speaker only, so it is that one's word that
-// it announces. The zero value is ready.
+// address while the loser's object is still there takes that over: the label first; the content is immutable and stays the
+// loser's for good. The label is written by a node's own speaker only, so it is that one's word that it announces. The zero
+// value is ready.
 type halfTaken struct {
 	mu   sync.Mutex
 	seen map[string]int // by object and version

@@ -85,7 +85,7 @@ type Traits struct {
 
 // Way is one way to let safedrain take nodes out of a balancer.
 type Way struct {
-	// Name is "hook", "label" or "health-check".
+	// Name is "hook" (exec), "http", "label" or "health-check".
 	Name string
 	// Annotations go onto the Service.
 	Annotations map[string]string

@@ -41,6 +41,7 @@ type HAProxy struct {
 	spawner *spawn.Spawner
 	process *daemon
 	relay   *Relay
+	hook    *hookServer
 }
 
 var (
@@ -66,6 +67,9 @@ func NewHAProxy(ctx context.Context, lab *dataplane.Lab, client *dataplane.Host,
 	if h.relay, err = newRelay(ctx, h.file("admin.sock"), h.file("real.sock")); err != nil {
 		return nil, err
 	}
+	if h.hook, err = newHookServer(ctx, h.Socket()); err != nil {
+		return nil, errors.Join(err, h.relay.Close())
+	}
 	h.spawner = spawn.New(false)
 	return h, nil
 }
@@ -75,10 +79,13 @@ func (h *HAProxy) file(name string) string { return filepath.Join(h.dir, name) }
 // Socket is the path of the runtime socket, behind which the faults are.
 func (h *HAProxy) Socket() string { return h.file("admin.sock") }
 
-// Traits tells what it is. The hook is the worked example docs/examples/haproxy-hook, as it is.
+// Traits tells what it is. The hook exec is the worked example docs/examples/haproxy-hook, as it is.
 func (h *HAProxy) Traits() Traits {
 	t := Traits{Name: h.name, Service: forHAProxy, Drains: true}
 	t.Ways = append(t.Ways, h.hookWay())
+	if h.hook != nil {
+		t.Ways = append(t.Ways, h.hook.way())
+	}
 	if h.name == HAProxyHealthCheck {
 		check := fmt.Sprintf("interval=%s,unhealthy=%d,timeout=%s", CheckInterval, CheckFall, CheckInterval)
 		t.Ways = append(t.Ways, Way{Name: "health-check", Annotations: map[string]string{
@@ -229,7 +236,7 @@ func (h *HAProxy) set(ctx context.Context, node, state string) error {
 
 // Stop ends HAProxy.
 func (h *HAProxy) Stop(ctx context.Context) error {
-	err := errors.Join(h.process.stop(ctx), h.relay.Close())
+	err := errors.Join(h.process.stop(ctx), h.hook.close(), h.relay.Close())
 	h.spawner.Close()
 	return err
 }

@@ -12,23 +12,31 @@ import (
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 	execcmd "github.com/safedrain/safedrain/pkg/lbhooks/exec"
+	httphook "github.com/safedrain/safedrain/pkg/lbhooks/http"
 )
 
-// hook is the hook exec with the options that the way of a balancer gives it.
-func hook(t *testing.T, b Balancer) *execcmd.Hook {
+// hook is the hook exec or http with the options that a way of a balancer gives it.
+func hook(t *testing.T, b Balancer, name string) lbhooks.Hook {
 	t.Helper()
-	way, ok := b.Traits().Way("hook")
+	way, ok := b.Traits().Way(name)
 	if !ok {
-		t.Fatalf("%s has no hook", b.Traits().Name)
+		t.Fatalf("%s has no way %s", b.Traits().Name, name)
+	}
+	known, prefix := execcmd.Options(), "--hook-option=exec."
+	if name == "http" {
+		known, prefix = httphook.Options(), "--hook-option=http."
 	}
 	values := map[string]string{}
 	for _, flag := range way.Flags {
-		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--hook-option=exec."), "=")
+		name, value, _ := strings.Cut(strings.TrimPrefix(flag, prefix), "=")
 		values[name] = value
 	}
-	options, err := lbhooks.NewOptions(execcmd.Options(), values)
+	options, err := lbhooks.NewOptions(known, values)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if name == "http" {
+		return httphook.New(httphook.Name, options, false)
 	}
 	return execcmd.New(execcmd.Name, options, false)
 }
@@ -42,14 +50,15 @@ func targetOf(t *testing.T, svc *corev1.Service, node string) lbhooks.Target {
 	return lbhooks.Target{Service: svc, Node: object}
 }
 
-// TestHook works HAProxy by the worked example, as safedrain does: twice each, since every action is idempotent.
+// TestHook works HAProxy by the worked example, or by a server, as safedrain does: twice each, since every action is
+// idempotent.
 func TestHook(t *testing.T) {
 	needLab(t)
-	for _, name := range []string{HAProxyHealthCheck, HAProxyTCP, NodePort} {
-		t.Run(name, func(t *testing.T) {
-			b := set.Get(name)
+	for _, c := range []struct{ balancer, way string }{{HAProxyHealthCheck, "hook"}, {HAProxyTCP, "hook"}, {NodePort, "hook"}, {HAProxyHealthCheck, "http"}} {
+		t.Run(c.balancer+"/"+c.way, func(t *testing.T) {
+			b := set.Get(c.balancer)
 			svc := app(t, b)
-			h, target := hook(t, b), targetOf(t, svc, "node-2")
+			h, target := hook(t, b, c.way), targetOf(t, svc, "node-2")
 			prove := func(out bool) {
 				t.Helper()
 				proof, err := h.Prove(t.Context(), target)
@@ -100,7 +109,7 @@ func TestSocketFaults(t *testing.T) {
 		"socket-lies":    {out: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, target := hook(t, b), targetOf(t, svc, "node-2")
+			h, target := hook(t, b, "hook"), targetOf(t, svc, "node-2")
 			fault, err := FaultOf(b, name)
 			if err != nil {
 				t.Fatal(err)
@@ -144,7 +153,7 @@ func TestHookRefuses(t *testing.T) {
 	needLab(t)
 	b := set.Get(NodePort)
 	svc := app(t, b)
-	h, target := hook(t, b), targetOf(t, svc, "node-2")
+	h, target := hook(t, b, "hook"), targetOf(t, svc, "node-2")
 	target.Node = target.Node.DeepCopy()
 	target.Node.Name = "other-2"
 	for name, call := range map[string]func() error{

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
@@ -98,7 +100,14 @@ func both(first, second injection) injection {
 }
 
 // Faults are those of the speakers and of ServiceL2Status.
-func (l *L2) Faults() []Fault { return l.faults(metallb.L2Statuses, "ServiceL2Status") }
+func (l *L2) Faults() []Fault {
+	status := &falseStatus{metallb: l.MetalLB, kind: metallb.L2Statuses, name: "ServiceL2Status"}
+	all := append(l.faults(status.kind, status.name), Fault{
+		Name: "status-half", Node: true, Says: "status objects bear the label of the node and the content of the next one, as after a partition", Inject: status.half,
+	})
+	slices.SortFunc(all, func(a, b Fault) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
 
 // Faults are those of the speakers and of ServiceBGPStatus.
 func (b *BGP) Faults() []Fault { return b.faults(metallb.BGPStatuses, "ServiceBGPStatus") }

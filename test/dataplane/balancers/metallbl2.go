@@ -1,13 +1,20 @@
 package balancers
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks/metallb"
@@ -76,6 +83,19 @@ func (l *L2) waitAnnounced(ctx context.Context, svc *corev1.Service) error {
 	})
 }
 
+// Leader is the node that MetalLB elects for an address among nodes: that with the lowest digest of both names.
+func Leader(nodes []*dataplane.Node, addr netip.Addr) string {
+	var name string
+	var lowest []byte
+	for _, n := range nodes {
+		sum := sha256.Sum256([]byte(n.Name + "#" + addr.String()))
+		if lowest == nil || bytes.Compare(sum[:], lowest) < 0 {
+			name, lowest = n.Name, sum[:]
+		}
+	}
+	return name
+}
+
 // Target is the Service's own address and port.
 func (l *L2) Target(svc *corev1.Service) netip.AddrPort { return target(l.addresses, svc) }
 
@@ -87,6 +107,41 @@ func target(addresses map[types.NamespacedName]netip.Addr, svc *corev1.Service) 
 // Shown reads the ServiceL2Status objects of the Service.
 func (l *L2) Shown(ctx context.Context, svc *corev1.Service) ([]string, error) {
 	return l.announcers(ctx, metallb.L2Statuses, svc)
+}
+
+// Halves lists the status objects of a Service that one node is the label of and another the content, by name. A speaker that
+// takes over a status cannot change its content, which the API server refuses; so a Service whose node was cut off may
+// keep such a status, which goes with a later withdrawal and is not made anew.
+func (l *L2) Halves(ctx context.Context, svc *corev1.Service) ([]string, error) {
+	selector := labels.Set{metallb.LabelServiceName: svc.Name, metallb.LabelServiceNamespace: svc.Namespace}
+	list, err := l.dynamic.Resource(metallb.L2Statuses).Namespace(metallbNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range list.Items {
+		content, _, err := unstructured.NestedString(list.Items[i].Object, "status", "node")
+		if err != nil {
+			return nil, err
+		}
+		if label := list.Items[i].GetLabels()[metallb.LabelNode]; content != "" && label != content {
+			names = append(names, list.Items[i].GetName())
+		}
+	}
+	return names, nil
+}
+
+// Mend removes those status objects: the speaker that is the label of one makes it anew.
+func (l *L2) Mend(ctx context.Context, svc *corev1.Service) error {
+	names, err := l.Halves(ctx, svc)
+	errs := []error{err}
+	for _, name := range names {
+		err := l.dynamic.Resource(metallb.L2Statuses).Namespace(metallbNamespace).Delete(ctx, name, metav1.DeleteOptions{})
+		if !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Forwards asks on the segment who answers for the Service's address, by ARP from the client. What the client's own table

@@ -101,7 +101,12 @@ func waitForwards(t *testing.T, b Balancer, svc *corev1.Service, node string, in
 			}
 		}
 		done := slices.Contains(shown, node) == in && slices.Contains(forwards, node) == in
-		return done, fmt.Sprintf("shown: %v, forwarded to: %v", shown, forwards), nil
+		known := ""
+		if l, ok := b.(*L2); ok { // what the client itself has heard of comes a moment later
+			known, err = l.Neighbour(ctx, svc)
+			done = done && (known == node) == in
+		}
+		return done, fmt.Sprintf("shown: %v, forwarded to: %v, known to the client: %q", shown, forwards, known), err
 	})
 	if err != nil {
 		t.Fatal(err)

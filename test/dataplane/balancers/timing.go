@@ -19,9 +19,9 @@ import (
 
 // How often is asked, while a removal is timed.
 const (
-	requestEvery = 4 * time.Millisecond
+	requestEvery = 10 * time.Millisecond
 	showEvery    = 5 * time.Millisecond
-	// quiet is for how long a node has to get nothing, to be out of the data plane: 500 requests.
+	// quiet is for how long a node has to get nothing, to be out of the data plane: 200 requests.
 	quiet = 2 * time.Second
 )
 
@@ -43,7 +43,7 @@ type Timing struct {
 }
 
 // Measure takes a node out of a balancer by the balancer's own means, puts it back, and times both, with a request every
-// four milliseconds. The balancer has to carry the Service, and the node has to be in its rotation.
+// ten milliseconds. The balancer has to carry the Service, and the node has to be in its rotation.
 func Measure(ctx context.Context, b Balancer, svc *corev1.Service, from *dataplane.Host, node string) (Timing, error) {
 	t := Timing{Balancer: b.Traits().Name, Node: node}
 	load := &stream{from: from, to: b.Target(svc)}

@@ -88,8 +88,11 @@ func (s *scene) drainOne(ctx context.Context, a *acted) error {
 	if err := s.drain(ctx, a, s.node); err != nil {
 		return err
 	}
-	if a.tool == results.Kubectl {
+	switch a.tool {
+	case results.Kubectl:
 		return pause(ctx, s.round.Watch)
+	case results.Gate:
+		return s.afterGate(ctx, a, s.node)
 	}
 	if err := s.comeBack(ctx, a, s.node); err != nil {
 		return err
@@ -139,9 +142,24 @@ func (s *scene) powerOff(ctx context.Context, a *acted) error {
 	return pause(ctx, afterReturn)
 }
 
-// scaleDown halves the replicas of every workload.
+// scaleDown halves the replicas of every workload, and looks which nodes are left with a pod of each.
 func (s *scene) scaleDown(ctx context.Context, a *acted) error {
 	replicas := s.round.replicas() / 2
+	if a.tool == results.Gate {
+		if err := s.autoscale(ctx, a, replicas); err != nil {
+			return err
+		}
+	} else if err := s.typedScale(ctx, a, replicas); err != nil {
+		return err
+	}
+	if err := pause(ctx, s.round.Watch); err != nil {
+		return err
+	}
+	return s.covered(ctx, a)
+}
+
+// typedScale scales as a person does.
+func (s *scene) typedScale(ctx context.Context, a *acted, replicas int) error {
 	args := slices.Concat([]string{"scale", "deployment", "--namespace=" + s.namespace, fmt.Sprintf("--replicas=%d", replicas)}, s.apps())
 	e, err := call(ctx, s.lab, s.tools.Kubectl, args...)
 	if err != nil {
@@ -152,7 +170,7 @@ func (s *scene) scaleDown(ctx context.Context, a *acted) error {
 	if e.code != 0 {
 		s.explain(ctx, a, e)
 	}
-	return pause(ctx, s.round.Watch)
+	return nil
 }
 
 // comeBack puts a node back, and with it the pods that found no other node. It ends when they are Ready.
@@ -201,7 +219,7 @@ func (s *scene) scale(ctx context.Context, replicas int) error {
 
 // podsOn waits until every app has a Ready pod on a node.
 func (s *scene) podsOn(ctx context.Context, node string) error {
-	return controlplane.Poll(ctx, 20*time.Second, "a pod of each app on "+node, func(ctx context.Context) (bool, string, error) {
+	return controlplane.Poll(ctx, restoreTime, "a pod of each app on "+node, func(ctx context.Context) (bool, string, error) {
 		list, err := s.lab.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 		if err != nil {
 			return false, "", err

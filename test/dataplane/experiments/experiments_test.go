@@ -67,6 +67,11 @@ func newCampaign(t *testing.T) *campaign {
 		c.runs, c.modes = fullRuns, []string{dataplane.NFTables, dataplane.IPTables}
 	} else {
 		c.rounds = among(c.rounds, func(r *Round) []string { return r.Short })
+		for i := range c.rounds {
+			if tools := c.rounds[i].ShortTools; len(tools) > 0 {
+				c.rounds[i].Tools = tools
+			}
+		}
 	}
 	if n, err := strconv.Atoi(os.Getenv(envRuns)); err == nil && n > 0 {
 		c.runs = n
@@ -122,7 +127,7 @@ func TestExperiments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			on.log = t.Logf
+			on.log, on.short = t.Logf, !c.full
 			t.Cleanup(func() {
 				if t.Failed() {
 					t.Log(on.lab.Logs())
@@ -153,12 +158,6 @@ func (c *campaign) balancers() []string {
 // open reports whether anything is left to measure in a mode.
 func (c *campaign) open(mode string) bool {
 	return slices.ContainsFunc(c.rounds, func(r Round) bool { return len(c.missing(&r, mode)) > 0 })
-}
-
-// turn is one run of one tool.
-type turn struct {
-	tool   string
-	number int
 }
 
 // missing lists the turns of a round that are not recorded for this build of safedrain.
@@ -211,7 +210,7 @@ func (c *campaign) turn(t *testing.T, s *scene, turn turn) {
 	t.Helper()
 	began := time.Now()
 	for attempt := 1; ; attempt++ {
-		records, err := s.run(t.Context(), turn.tool, turn.number)
+		records, err := s.run(t.Context(), turn, attempt == attempts)
 		if errors.Is(err, errDiscard) && attempt < attempts {
 			t.Logf("!!! %s run %d, attempt %d: %v", turn.tool, turn.number, attempt, err)
 			continue

@@ -83,6 +83,10 @@ func faults() []Fault {
 			Balancers: metallb, Inject: ofBalancer("status-stale"), Flags: []string{hookTimeout}, Exits: stopped,
 		},
 		{
+			Name: "status-half", Says: "The status object has the node's label and the content of the node that is next, as a partition leaves it: it goes with the withdrawal, and may not be made anew.",
+			When: BeforeDrain, Balancers: []string{balancers.MetalLBL2}, Inject: ofBalancer("status-half"), Flags: []string{hookTimeout}, Exits: []int{0, 5},
+		},
+		{
 			Name: "status-lies", Says: "The status objects never name the node, and its speaker hangs: it does not obey the label.", When: BeforeDrain,
 			Balancers: metallb, Inject: ofBalancer("status-lies-hanging"), Flags: []string{hookTimeout}, Exits: stopped,
 		},

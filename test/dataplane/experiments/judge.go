@@ -1,6 +1,7 @@
 package experiments
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -18,8 +19,8 @@ const slack = time.Second
 const checkTime = 10.0
 
 // records makes a record for each subject of what its load saw, and judges it.
-func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, error) {
-	out := make([]*results.Record, 0, len(s.subjects))
+// late says that it took longer than it may, where that is judged.
+func (s *scene) records(ctx context.Context, a *acted, t *traffic, number int) (out []*results.Record, late string, err error) {
 	_, nodes := s.round.pods()
 	for _, w := range s.subjects {
 		r := &results.Record{
@@ -29,21 +30,24 @@ func (s *scene) records(a *acted, t *traffic, number int) ([]*results.Record, er
 		}
 		seconds, failures := t.observed(w.name())
 		if err := measure(r, seconds, failures, a.window); err != nil {
-			return nil, err
+			return nil, "", err
+		}
+		if a.tool != results.Kubectl {
+			r.Failures = s.lost(ctx, failures, a.window)
 		}
 		if a.tool == results.Safedrain && len(a.drains) == 1 && a.drains[0].report != nil {
 			r.Times = s.timesOf(w, a.drains[0])
 		}
 		out = append(out, r)
 	}
-	s.bound(a, out)
+	late = s.bound(a, out)
 	for _, r := range out {
 		r.Steps = a.steps // with what was found since
 	}
 	for i, w := range s.subjects {
 		out[i].Problems = append(slices.Clone(a.problems), problemsOf(w, out[i], s.round)...)
 	}
-	return out, nil
+	return out, late, nil
 }
 
 // means is how the node is taken out for the Service.
@@ -102,13 +106,13 @@ func step(report *guard.DrainReport, name, service string) (guard.Step, bool) {
 	return report.Steps[i], true
 }
 
-// bound says how long the whole drain may have taken: as long as its slowest Service. Of a Service that leaves by its
+// bound notes how long the whole drain may have taken, and says so if it took longer: as long as its slowest Service. Of a Service that leaves by its
 // health check while its pods terminate, both times run side by side.
-func (s *scene) bound(a *acted, records []*results.Record) {
+func (s *scene) bound(a *acted, records []*results.Record) (late string) {
 	longest := 0.0
 	for i, r := range records {
 		if r.Times == nil {
-			return
+			return ""
 		}
 		removal := max(0, r.Times.Removed)
 		if s.subjects[i].Hold {
@@ -124,18 +128,19 @@ func (s *scene) bound(a *acted, records []*results.Record) {
 		r.Times.Bound = longest + slack.Seconds()
 	}
 	if s.round.Fault != nil || len(records) == 0 || records[0].Times.Total <= records[0].Times.Bound {
-		return
+		return ""
 	}
 	text := fmt.Sprintf("the drain took %.2f s, and may take %.2f s", records[0].Times.Total, records[0].Times.Bound)
 	if a.pressure > pressure.TooMuch {
 		s.log("!!! not judged, for something waits for a processor %.0f %% of the time: %s", a.pressure, text)
 	} else {
-		a.problem("%s", text)
+		late = text
 	}
 	for _, step := range a.steps {
 		s.log("%7.3f %s", step.At, step.What)
 	}
 	s.log("%s", a.drains[0].stderr)
+	return late
 }
 
 // problemsOf says what a record shows that must not be.
@@ -147,7 +152,7 @@ func problemsOf(w *watched, r *results.Record, round *Round) []string {
 	if w.traits.Source && r.Translated > 0 {
 		out = append(out, fmt.Sprintf("%d answers name another source address than the client's", r.Translated))
 	}
-	if r.Tool != results.Safedrain {
+	if r.Tool == results.Kubectl {
 		return out
 	}
 	if n := r.Failed(); n > 0 && (round.Fault == nil || !round.Fault.Breaks) {

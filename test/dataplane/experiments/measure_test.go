@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/safedrain/safedrain/test/dataplane"
+	"github.com/safedrain/safedrain/test/dataplane/balancers"
 	"github.com/safedrain/safedrain/test/dataplane/load"
 	"github.com/safedrain/safedrain/test/dataplane/results"
 )
@@ -113,7 +114,7 @@ func TestLeader(t *testing.T) {
 	for _, name := range []string{"node-1", "node-2", "node-3", "node-4"} {
 		nodes = append(nodes, &dataplane.Node{Host: dataplane.Host{Name: name}})
 	}
-	if got := leader(nodes, netip.MustParseAddr("10.64.0.250")); got != "node-3" {
+	if got := balancers.Leader(nodes, netip.MustParseAddr("10.64.0.250")); got != "node-3" {
 		t.Errorf("leader %s", got)
 	}
 }

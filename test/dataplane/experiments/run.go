@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ type stage struct {
 	client *dataplane.Host
 	set    *balancers.Set
 	tools  *Tools
+	short  bool                             // the short form, in which the return is left out where it takes a minute
 	log    func(format string, args ...any) // to people who look into a failure
 }
 
@@ -52,23 +54,77 @@ func (on *stage) close(ctx context.Context) error {
 	return errors.Join(append(errs, on.lab.Down(ctx))...)
 }
 
-// run carries a round out once with one tool, and returns a record for each subject.
-func (s *scene) run(ctx context.Context, tool string, number int) ([]*results.Record, error) {
+// turn is one run of one tool.
+type turn struct {
+	tool   string
+	number int
+}
+
+// run carries a round out once with one tool, and returns a record for each subject. A run that took too long and shows
+// nothing else is discarded, unless it is the last try: on a machine that does other things as well one may, three may not.
+func (s *scene) run(ctx context.Context, turn turn, last bool) ([]*results.Record, error) {
+	tool := turn.tool
 	if err := s.reset(ctx); err != nil {
 		return nil, fmt.Errorf("before a run of %s: %w", s.round.Name, err)
 	}
+	stop := func() error { return nil }
+	if tool == results.Gate {
+		g, err := s.guarded(ctx)
+		if err != nil {
+			return nil, err
+		}
+		stop = func() error { return g.stop(context.WithoutCancel(ctx)) }
+	}
+	a, t, err := s.underLoad(ctx, tool)
+	if err := errors.Join(err, stop()); err != nil {
+		return nil, err
+	}
+	records, late, err := s.records(ctx, a, t, turn.number)
+	if err != nil || late == "" {
+		return records, err
+	}
+	if !last && !slices.ContainsFunc(records, func(r *results.Record) bool { return len(r.Problems) > 0 }) {
+		return nil, fmt.Errorf("%w: %s", errDiscard, late)
+	}
+	for _, r := range records {
+		r.Problems = append(r.Problems, late)
+	}
+	return records, nil
+}
+
+// underLoad acts while every subject gets its requests, once all of them are answered.
+func (s *scene) underLoad(ctx context.Context, tool string) (*acted, *traffic, error) {
 	t, err := startTraffic(ctx, map[*dataplane.Host][]load.Target{s.client: s.targets()})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.steady(ctx, t); err != nil {
+		return nil, t, errors.Join(err, t.stop())
+	}
+	a, err := s.act(ctx, tool, t)
+	return a, t, errors.Join(err, t.stop())
+}
+
+// guarded starts a gate and returns when it is asked about the pods of the scene.
+func (s *scene) guarded(ctx context.Context) (*gate, error) {
+	pods, err := s.lab.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.nodeName=" + s.node, LabelSelector: dataplane.AppLabel + "=" + s.subjects[0].pods,
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.steady(ctx, t); err != nil {
-		return nil, errors.Join(err, t.stop())
+	if len(pods.Items) == 0 {
+		return nil, fmt.Errorf("%w: no pod on %s", errDiscard, s.node)
 	}
-	a, err := s.act(ctx, tool, t)
-	if err := errors.Join(err, t.stop()); err != nil {
+	g, err := startGate(ctx, s.lab, s.tools, s.flags())
+	if err != nil {
 		return nil, err
 	}
-	return s.records(a, t, number)
+	if err := g.asked(ctx, &pods.Items[0]); err != nil {
+		s.log("%v\n%s", err, controlplane.Tail(g.log))
+		return nil, errors.Join(err, g.stop(context.WithoutCancel(ctx)))
+	}
+	return g, nil
 }
 
 // steady waits until the load on every subject is without failures.
@@ -85,13 +141,7 @@ func (s *scene) reset(ctx context.Context) error {
 	if err := s.release(ctx); err != nil {
 		return err
 	}
-	if s.round.Act == ScaleDown {
-		// With new pods: those that an earlier run has left are the oldest, and would be left again.
-		if err := errors.Join(s.scale(ctx, 0), s.empty(ctx)); err != nil {
-			return err
-		}
-	}
-	if err := s.scale(ctx, s.round.replicas()); err != nil {
+	if err := s.fill(ctx); err != nil {
 		return err
 	}
 	if err := s.spread(ctx, s.apps(), true); err != nil {

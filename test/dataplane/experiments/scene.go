@@ -49,6 +49,7 @@ type scene struct {
 	node      string              // the one that is drained, where one is
 	addresses map[netip.Addr]bool // those that were asked for
 	watcher   *watcher
+	short     bool
 	log       func(format string, args ...any)
 }
 
@@ -59,7 +60,7 @@ func objectName(subject string) string { return strings.ReplaceAll(subject, "/",
 func newScene(ctx context.Context, on *stage, round *Round) (*scene, error) {
 	s := &scene{
 		lab: on.lab, client: on.client, tools: on.tools, round: round, namespace: "x-" + round.Name,
-		node: on.lab.Nodes[1].Name, addresses: map[netip.Addr]bool{}, log: on.log,
+		node: on.lab.Nodes[1].Name, addresses: map[netip.Addr]bool{}, short: on.short, log: on.log,
 	}
 	if err := s.release(ctx); err != nil {
 		return nil, err
@@ -108,6 +109,9 @@ func (s *scene) populate(ctx context.Context, set *balancers.Set) (err error) {
 		return err
 	}
 	if err := s.workloads(ctx); err != nil {
+		return err
+	}
+	if err := s.fill(ctx); err != nil {
 		return err
 	}
 	if err := s.spread(ctx, s.apps(), true); err != nil {
@@ -164,7 +168,11 @@ func (s *scene) workloads(ctx context.Context) error {
 				return
 			}
 			options := append([]dataplane.PodOption{s.placement()}, w.Pods...)
-			_, errs[i] = s.lab.Deployment(ctx, s.namespace, w.pods, int32(s.round.replicas()), options...) //nolint:gosec // a handful
+			replicas := s.round.replicas()
+			if s.round.Placed != nil {
+				replicas = 0
+			}
+			_, errs[i] = s.lab.Deployment(ctx, s.namespace, w.pods, int32(replicas), options...)
 		})
 	}
 	group.Wait()
@@ -228,6 +236,12 @@ func (s *scene) inRotation(ctx context.Context) error {
 			_, want := s.round.pods()
 			if w.traits.OneNode {
 				want = 1
+			}
+			if mender, ok := w.balancer.(*balancers.L2); ok {
+				halves, err := mender.Halves(ctx, w.svc)
+				if err != nil || len(halves) > 0 {
+					return false, fmt.Sprintf("%s: %v name two nodes each", w.name(), halves), errors.Join(err, mender.Mend(ctx, w.svc))
+				}
 			}
 			if len(shown) == want && (!w.traits.OneNode || shown[0] == s.node) {
 				if shown, err = s.forwarding(ctx, w, shown); err != nil {

@@ -3,6 +3,7 @@ package experiments
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,14 +26,57 @@ func (s *scene) placement() dataplane.PodOption {
 		names = append(names, n.Name)
 	}
 	return dataplane.WithSpec(func(t *corev1.PodTemplateSpec) {
-		dataplane.WithSpread()(t)
-		t.Spec.TopologySpreadConstraints[0].WhenUnsatisfiable = corev1.DoNotSchedule
+		if s.round.Placed == nil {
+			dataplane.WithSpread()(t)
+			t.Spec.TopologySpreadConstraints[0].WhenUnsatisfiable = corev1.DoNotSchedule
+		}
 		t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: names}},
 			}}},
 		}}
 	})
+}
+
+// fill gives every workload its replicas. Those that are placed one by one are new ones: what an earlier run has left stands
+// elsewhere.
+func (s *scene) fill(ctx context.Context) error {
+	if s.round.Placed == nil {
+		return s.scale(ctx, s.round.replicas())
+	}
+	if err := errors.Join(s.scale(ctx, 0), s.empty(ctx)); err != nil {
+		return err
+	}
+	nodes := []string{s.node}
+	for _, n := range s.lab.Nodes {
+		if n.Name != s.node {
+			nodes = append(nodes, n.Name)
+		}
+	}
+	replicas := 0
+	for i, count := range s.round.Placed {
+		replicas += count
+		if err := errors.Join(s.only(ctx, nodes, nodes[i]), s.scale(ctx, replicas)); err != nil {
+			return err
+		}
+		for _, app := range s.apps() {
+			if _, err := s.lab.PodsReady(ctx, s.namespace, app, replicas); err != nil {
+				return err
+			}
+		}
+	}
+	return s.only(ctx, nodes, nodes...)
+}
+
+// only lets some of the nodes take pods, and no others.
+func (s *scene) only(ctx context.Context, nodes []string, open ...string) error {
+	var errs []error
+	for _, name := range nodes {
+		patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, !slices.Contains(open, name))
+		_, err := s.lab.Client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // empty waits until no pod is left.

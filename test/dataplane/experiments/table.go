@@ -56,8 +56,11 @@ type Round struct {
 	DaemonSet bool
 	// Each is how many pods of a workload stand on each node, on Nodes of them; one on every node when zero.
 	Each, Nodes int
-	// Tools are those that can do it; both when empty.
-	Tools []string
+	// Placed is where the pods stand before the action instead, as many in all: so many on the node that is drained elsewhere,
+	// so many on the first of the others, and so on.
+	Placed []int
+	// Tools are those that do it; kubectl and safedrain when empty. ShortTools are those of the short form, Tools when empty.
+	Tools, ShortTools []string
 	// Watch is how long requests are counted after kubectl has ended; safedrain's are until the node is back.
 	Watch time.Duration
 	// Fault happens during a drain by safedrain, which alone is run then.
@@ -102,6 +105,7 @@ const (
 	rolling      = "rolling"
 	powerOff     = "daemonset-power-off"
 	scaleDown    = "scale-down"
+	gated        = "gate"
 )
 
 // Rounds is everything that is measured, in the order in which it is.
@@ -149,12 +153,21 @@ func Rounds() []Round {
 			Subjects: behind(balancers.Names, Subject{Experiment: powerOff}),
 		},
 		{
-			// The replicas that go are the ReplicaSet controller's choice, and often both of one node.
-			Name: "scale-down", Act: ScaleDown, Rate: fewRate, Kept: 13, Each: 2, Nodes: 3, Watch: 12 * time.Second,
-			Tools: []string{results.Kubectl},
+			// The ReplicaSet controller takes the replicas that go from the fullest node: of 3, 2 and 1 it takes the 3.
+			Name: "scale-down", Act: ScaleDown, Rate: fewRate, Kept: 13, Each: 2, Nodes: 3, Placed: []int{3, 2, 1}, Watch: 12 * time.Second,
+			Tools: []string{results.Kubectl, results.Gate},
 			// A balancer without a check would send to the fourth node, which has no pod.
 			Subjects: behind(slices.DeleteFunc(slices.Clone(balancers.Names), func(name string) bool { return name == balancers.NodePort }), Subject{Experiment: scaleDown, Pods: []dataplane.PodOption{dataplane.WithPreStop(rollPreStop)}},
 				balancers.MetalLBL2, balancers.MetalLBBGP),
+		},
+		{
+			Name: "gate", Act: DrainOne, Rate: 2 * fewRate, Kept: 25, Watch: 14 * time.Second,
+			Tools: []string{results.Kubectl, results.Gate}, ShortTools: []string{results.Gate},
+			Short: []string{balancers.HAProxyHealthCheck, balancers.MetalLBL2},
+			Subjects: slices.Concat(
+				behind(check, Subject{Experiment: gated, Way: "http"}),
+				behind([]string{balancers.MetalLBL2}, Subject{Experiment: gated}),
+			),
 		},
 	}
 	return append(rounds, faultRounds()...)
@@ -187,7 +200,8 @@ func Titles() results.Titles {
 			{Name: shared, Text: "Several Services, each behind another balancer, select the same pods: one eviction takes the endpoint from all. 50 new connections a second for each."},
 			{Name: rolling, Text: "A rolling upgrade: all four nodes, one after another, each put back before the next. The pods sleep 3 s before SIGTERM. 50 new connections a second."},
 			{Name: powerOff, Text: "The pods belong to a DaemonSet, which a drain leaves alone; the node is switched off as soon as the drain has ended. 50 new connections a second."},
-			{Name: scaleDown, Text: "`kubectl scale` from 6 replicas to 3, on 3 nodes with 2 pods each: which go is the controller's choice, and where both of a node go it is left without an endpoint. The pods sleep 3 s before SIGTERM. 50 new connections a second. Nothing prevents it here."},
+			{Name: scaleDown, Text: "`kubectl scale` from 6 replicas to 3, on 3 nodes with 3, 2 and 1 pods: the controller takes them from the fullest node, which is left without an endpoint. The pods sleep 3 s before SIGTERM. 50 new connections a second. With the gate, an autoscaler's update of the scale in its place: a pod of each node is marked to be kept, and stays."},
+			{Name: gated, Text: "`kubectl drain` as it is, without the gate and with `safedrain gate` in the cluster (`--mode=enforce`), whose hook for HAProxy is `http`. The pods have no preStop. 100 new connections a second. The gate puts the node back once somebody has uncordoned it; that is counted too."},
 		},
 		Balancers: []results.Title{
 			{Name: balancers.HAProxyHealthCheck, Text: "HAProxy, one server a node, health check on healthCheckNodePort every 2 s, 3 failures; safedrain tells it by an `exec` hook, through its runtime socket"},

@@ -24,6 +24,13 @@ func TestRounds(t *testing.T) {
 		if n := float64(len(r.Subjects)) * r.Rate; n < 200 {
 			t.Errorf("%s: %.0f new connections a second, at least 200 are wanted", r.Name, n)
 		}
+		placed := 0
+		for _, n := range r.Placed {
+			placed += n
+		}
+		if r.Placed != nil && (placed != r.replicas() || len(r.Placed) != r.Nodes) {
+			t.Errorf("%s: %d pods on %d nodes are placed", r.Name, placed, len(r.Placed))
+		}
 		if n := len(r.Subjects) * r.Kept; n < 50 {
 			t.Errorf("%s: %d kept connections, at least 50 are wanted", r.Name, n)
 		}

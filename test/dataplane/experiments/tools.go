@@ -23,6 +23,7 @@ const EnvSafedrain = "DATAPLANE_SAFEDRAIN"
 // Tools are the programs that are compared.
 type Tools struct {
 	Kubectl, Safedrain string // paths
+	Root               string // of the sources of safedrain
 	Commit             string // the state of the sources
 	Build              string // digest of the safedrain program
 }
@@ -34,7 +35,7 @@ func FindTools(ctx context.Context, kubectl func() (string, error), dir string) 
 		return nil, err
 	}
 	root = filepath.Dir(root) // the module of safedrain holds the one of its tests
-	t := &Tools{Safedrain: os.Getenv(EnvSafedrain)}
+	t := &Tools{Safedrain: os.Getenv(EnvSafedrain), Root: root}
 	if t.Kubectl, err = kubectl(); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 const (
 	warmUp       = time.Second // is not looked at
 	steadyTime   = 2           // seconds without a failure that have to come before an action
-	steadyWithin = 20 * time.Second
+	steadyWithin = 60 * time.Second
 	longestRun   = 10 * time.Minute
 	// maxLag is how late the generator may send in a run that counts: beyond it the machine is measured, not a balancer.
 	maxLag = 400 * time.Millisecond

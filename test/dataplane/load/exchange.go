@@ -32,20 +32,25 @@ var errLate = errors.New("not sent in its time: the generator is overloaded")
 
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, answerLimit) }}
 
-// dial opens a connection for a request that has to be answered by a deadline.
-func dial(ctx context.Context, address netip.AddrPort, deadline time.Time) (net.Conn, error) {
+// dial opens a connection for a request that has to be answered by a deadline. The source is that of a connection that
+// was never there, too: by it the packets of a failure are found.
+func dial(ctx context.Context, address netip.AddrPort, deadline time.Time) (conn net.Conn, source netip.AddrPort, err error) {
 	if !time.Now().Before(deadline) {
-		return nil, errLate
+		return nil, source, errLate
 	}
-	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1}
-	conn, err := dialer.DialContext(ctx, "tcp", address.String())
-	if err != nil {
-		return nil, err
+	w := witness{fd: -1}
+	defer w.close()
+	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1, Control: w.control}
+	if conn, err = dialer.DialContext(ctx, "tcp", address.String()); err != nil {
+		return nil, w.source(), err
+	}
+	if local, ok := conn.LocalAddr().(*net.TCPAddr); ok {
+		source = local.AddrPort()
 	}
 	if err := conn.SetDeadline(deadline); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, source, errors.Join(err, conn.Close())
 	}
-	return conn, nil
+	return conn, source, nil
 }
 
 // exchange sends a request and reads its answer. last asks the other side to close the connection afterwards.
@@ -97,7 +102,8 @@ func parse(body []byte) (answer, error) {
 
 // once makes a request on a connection of its own.
 func once(ctx context.Context, t Target, o *outcome, deadline time.Time) {
-	conn, err := dial(ctx, t.Address, deadline)
+	conn, source, err := dial(ctx, t.Address, deadline)
+	o.source = source
 	if err != nil {
 		o.err = err
 		return
@@ -109,11 +115,21 @@ func once(ctx context.Context, t Target, o *outcome, deadline time.Time) {
 	o.answer, o.err = exchange(conn, reader, t.Address.String(), true)
 	o.latency = time.Since(o.at)
 	if o.err == nil {
-		// The other side closes first, as it was asked to, so that no port is held here.
-		_, _ = reader.Discard(1)
+		_, _ = reader.Discard(1) // the other side closes first, as it was asked to
+		leaveNothing(conn)
 	}
 	_ = conn.Close()
 	readers.Put(reader)
+}
+
+// leaveNothing makes the end of a connection that both sides are done with a reset, so that neither of them remembers it. A
+// pod that does for a minute takes for old what comes from the same port by another of its addresses: it answers with an
+// acknowledgement, and only once a reset has arrived does the next try find it listening; where the machine is so busy that
+// the try overtakes the reset, the one after it comes too late.
+func leaveNothing(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // if it fails the end is as any other
+	}
 }
 
 // expected is the address that the pod has to see.

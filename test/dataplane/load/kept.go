@@ -20,6 +20,7 @@ type kept struct {
 	conn     net.Conn // nil when there is none
 	reader   *bufio.Reader
 	answered bool
+	source   netip.AddrPort
 	expected netip.Addr
 }
 
@@ -31,7 +32,9 @@ func (k *kept) ask(ctx context.Context, o *outcome, deadline time.Time) {
 	}
 	for {
 		reused := k.conn != nil
-		if o.err = k.open(ctx, deadline); o.err != nil {
+		o.err = k.open(ctx, deadline)
+		o.source = k.source
+		if o.err != nil {
 			return
 		}
 		o.open, o.expected = true, k.expected
@@ -60,7 +63,8 @@ func (k *kept) open(ctx context.Context, deadline time.Time) error {
 	if k.conn != nil {
 		return k.conn.SetDeadline(deadline)
 	}
-	conn, err := dial(ctx, k.target.Address, deadline)
+	conn, source, err := dial(ctx, k.target.Address, deadline)
+	k.source = source
 	if err != nil {
 		return err
 	}

@@ -126,6 +126,9 @@ func check(t *testing.T, summaries []Summary, out *bytes.Buffer) []Line {
 			sums[l.Second.Target] = c
 		case l.Failure != nil:
 			failures[l.Failure.Target]++
+			if late := l.Failure.Error == errLate.Error(); (l.Failure.Source.Port() == 0) != late {
+				t.Errorf("the connection of a failure came from %s: %s", l.Failure.Source, l.Failure.Error)
+			}
 		}
 		return nil
 	})

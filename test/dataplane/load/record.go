@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"time"
 )
 
@@ -58,7 +59,9 @@ type Failure struct {
 	At     time.Time `json:"at"` // its scheduled moment
 	Class  Class     `json:"class"`
 	Kept   bool      `json:"kept,omitempty"` // on a kept connection
-	Error  string    `json:"error"`
+	// Source is the connection's own address; not valid when none was opened.
+	Source netip.AddrPort `json:"source,omitzero"`
+	Error  string         `json:"error"`
 }
 
 // Summary is what became of all requests of a target.

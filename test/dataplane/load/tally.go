@@ -23,6 +23,7 @@ type outcome struct {
 	closed   int  // kept connections that the other side ended in order
 	err      error
 	answer   answer
+	source   netip.AddrPort
 	expected netip.Addr
 }
 
@@ -98,7 +99,7 @@ func (t *tally) ended(o *outcome) {
 	t.mu.Unlock()
 	if o.err != nil {
 		t.lines.write(Line{Failure: &Failure{
-			Target: t.target.Name, At: o.at, Class: o.class(), Kept: o.kept, Error: o.err.Error(),
+			Target: t.target.Name, At: o.at, Class: o.class(), Kept: o.kept, Source: o.source, Error: o.err.Error(),
 		}})
 	}
 }

@@ -94,7 +94,7 @@ func (p *place) app(t *testing.T, name string, on []int, options ...dataplane.Po
 	t.Helper()
 	if len(on) > 0 {
 		options = append(options, dataplane.WithSpec(onNodes(on)))
-		if _, err := p.Deployment(t.Context(), p.namespace, name, int32(len(on)), options...); err != nil { //nolint:gosec // a handful
+		if _, err := p.Deployment(t.Context(), p.namespace, name, int32(len(on)), options...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +132,7 @@ func onNodes(on []int) func(*corev1.PodTemplateSpec) {
 }
 
 func nodePort(addr netip.Addr, svc *corev1.Service) netip.AddrPort {
-	return netip.AddrPortFrom(addr, uint16(svc.Spec.Ports[0].NodePort)) //nolint:gosec // a port
+	return netip.AddrPortFrom(addr, uint16(svc.Spec.Ports[0].NodePort))
 }
 
 // truth is what a connection from a host comes to, by other means than the program under test.
@@ -156,7 +156,7 @@ func truth(ctx context.Context, from *dataplane.Host, to netip.AddrPort) string 
 func (p *place) eventually(t *testing.T, from *dataplane.Host, to netip.AddrPort, want string) {
 	t.Helper()
 	got := ""
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if got = truth(t.Context(), from, to); got == want {
 			return
 		}

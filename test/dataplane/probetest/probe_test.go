@@ -304,9 +304,9 @@ func (p *place) scale(t *testing.T, name string, replicas int32) {
 
 func (p *place) wait(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); {
+	for deadline := time.Now().Add(time.Minute); !done(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 30s", what)
+			t.Fatalf("%s: not within a minute", what)
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):

@@ -12,6 +12,7 @@ import (
 const (
 	Kubectl   = "kubectl"
 	Safedrain = "safedrain"
+	Gate      = "gate" // kubectl, or another client, with safedrain's gate in the cluster
 )
 
 // Key names one measurement: what was done, to which Service, by which tool, and the how-manieth time.
@@ -73,6 +74,9 @@ type Record struct {
 	// Lag is by how many milliseconds the generator itself was late at worst.
 	Lag float64 `json:"lagMs"`
 
+	// Failures are the first failed new connections, one by one; not of kubectl, which loses many.
+	Failures []Failure `json:"failures,omitempty"`
+
 	Series Series `json:"series"`
 	// Steps are what happened when, in the order of time.
 	Steps []Step `json:"steps,omitempty"`
@@ -85,6 +89,15 @@ func (r *Record) Failed() int { return r.New.Failed() - r.New.Cut }
 
 // Span is how many seconds lie between the first and the last failed new connection.
 func (r *Record) Span() float64 { return r.Last - r.First }
+
+// Failure is one new connection that failed.
+type Failure struct {
+	At     float64    `json:"at"` // its scheduled moment
+	Class  load.Class `json:"class"`
+	Source string     `json:"source,omitempty"` // the connection's own address and port
+	Error  string     `json:"error"`
+	Seen   []string   `json:"seen,omitempty"` // what the nodes' connection tracking had of it
+}
 
 // Series are new connections by the second of their scheduled moment.
 type Series struct {

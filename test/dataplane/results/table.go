@@ -82,13 +82,17 @@ const older = `
 without that pause it lost requests through MetalLB, up to 20 in a run.
 `
 
-// compared is the table of an experiment that both tools went through.
+// compared is the table of an experiment that kubectl and another tool went through.
 func compared(of []*group) string {
+	other := Safedrain
+	if slices.ContainsFunc(of, func(g *group) bool { return len(g.runs[Gate]) > 0 }) {
+		other = Gate
+	}
 	var b strings.Builder
-	b.WriteString("| balancer | kube-proxy | runs | kubectl: failed | over | how | cut | broken | safedrain: failed | of | cut | broken |\n")
+	fmt.Fprintf(&b, "| balancer | kube-proxy | runs | kubectl: failed | over | how | cut | broken | %s: failed | of | cut | broken |\n", other)
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, g := range of {
-		k, s := g.runs[Kubectl], g.runs[Safedrain]
+		k, s := g.runs[Kubectl], g.runs[other]
 		fmt.Fprintf(&b, "| %s | %s | %d + %d | %s | %s s | %s | %s | %s | **%s** | %d | %s | %s |\n", g.balancer, g.mode, len(k), len(s),
 			spanOf(k, failed), spanOf(k, lasted), classes(k), spanOf(k, cut), spanOf(k, broken), spanOf(s, failed), requests(s), spanOf(s, cut), spanOf(s, broken))
 	}
