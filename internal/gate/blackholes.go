@@ -27,10 +27,7 @@ type blackholes struct {
 	stale     bool // nodes or balancers changed since
 }
 
-// NeedLeaderElection is false: a replica that was elected a moment ago would show nothing yet.
-func (*blackholes) NeedLeaderElection() bool { return false }
-
-// Start counts until ctx ends.
+// Start counts until ctx ends, in every replica: one that was elected a moment ago would show nothing yet.
 func (b *blackholes) Start(ctx context.Context) error {
 	changes, cancel := b.store.Subscribe()
 	defer cancel()

@@ -2,9 +2,7 @@ package gate
 
 import (
 	"context"
-	"fmt"
 
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
@@ -19,12 +17,8 @@ import (
 
 // controllers are what the elected replica runs, by name. A gate that judges nothing anywhere still runs them: a namespace or
 // a Service may say otherwise, and what is withdrawn has to come back.
-func (g *Gate) controllers(recorder events.EventRecorder) (map[string]Controller, error) {
+func (g *Gate) controllers(recorder events.EventRecorder) map[string]Controller {
 	d := &g.deps
-	meta, err := metadata.NewForConfig(cluster.ConfigFor(d.Config))
-	if err != nil {
-		return nil, fmt.Errorf("build a client of metadata: %w", err)
-	}
 	wall := clock.RealClock{}
 	machines := &manners.Machines{
 		Client: d.Clients.Kubernetes, Dynamic: d.Clients.Dynamic, Store: g.store, Log: d.Log, Clock: wall, Options: manners.Defaults(),
@@ -37,7 +31,7 @@ func (g *Gate) controllers(recorder events.EventRecorder) (map[string]Controller
 	machines.Changed = withdrawals.Node
 	return map[string]Controller{
 		"keepers": &keeper.Controller{
-			Client: d.Clients.Kubernetes, Metadata: meta, Store: g.store, Wanted: g.wantsKeepers, Events: recorder, Log: d.Log, Clock: wall,
+			Client: d.Clients.Kubernetes, Metadata: d.Clients.Metadata, Store: g.store, Wanted: g.wantsKeepers, Events: recorder, Log: d.Log, Clock: wall,
 			Options: keeper.Defaults(), Count: g.metrics.Keepers,
 		},
 		"withdrawals": withdrawals,
@@ -45,7 +39,7 @@ func (g *Gate) controllers(recorder events.EventRecorder) (map[string]Controller
 		"autoscaler": &manners.Autoscaler{
 			Client: d.Clients.Kubernetes, Store: g.store, Log: d.Log, Clock: wall, Options: manners.Defaults(), Wanted: g.enforces,
 		},
-	}, nil
+	}
 }
 
 // wantsKeepers reports whether a Service is judged at all.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/safedrain/safedrain/internal/gate/leftovers"
 	"github.com/safedrain/safedrain/internal/gate/metrics"
+	"github.com/safedrain/safedrain/internal/gate/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -90,6 +91,7 @@ func (e *election) term(ctx context.Context) error {
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.lease.Namespace, Name: e.lease.Name},
 			Client:     e.client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
+			Labels:     leftovers.Labels(),
 		},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		ReleaseOnCancel: true,
@@ -138,7 +140,12 @@ func (e *election) lead(ctx context.Context) {
 // keepRunning runs a controller again when it fails: the others and the reviews go on meanwhile.
 func (e *election) keepRunning(ctx context.Context, name string, c Controller) {
 	for {
-		err := guarded(ctx, c)
+		err := safely.Call(func() error {
+			if err := c.Run(ctx); err != nil {
+				return err
+			}
+			return errors.New("ended without an error")
+		})
 		if ctx.Err() != nil {
 			return
 		}
@@ -149,17 +156,4 @@ func (e *election) keepRunning(ctx context.Context, name string, c Controller) {
 		case <-time.After(restartPause):
 		}
 	}
-}
-
-// guarded turns a panic into an error.
-func guarded(ctx context.Context, c Controller) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
-	if err := c.Run(ctx); err != nil {
-		return err
-	}
-	return errors.New("ended without an error")
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/safedrain/safedrain/internal/gate/certs"
 	"github.com/safedrain/safedrain/internal/gate/feed"
 	"github.com/safedrain/safedrain/internal/gate/metrics"
+	"github.com/safedrain/safedrain/internal/gate/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -124,10 +125,7 @@ func hosts(o *Options) []string {
 func (g *Gate) compose() error {
 	o, d := &g.options, &g.deps
 	recorder := g.manager.GetEventRecorder(name)
-	controllers, err := g.controllers(recorder)
-	if err != nil {
-		return err
-	}
+	controllers := g.controllers(recorder)
 	tells := newKept(d.Clients.Kubernetes, g.manager.GetRESTMapper(), recorder, d.Log)
 	scaler := &admission.Scaler{
 		Store: g.store, Workloads: admission.LiveWorkloads{Client: d.Clients.Kubernetes}, Mode: o.Mode, Policy: o.Scale,
@@ -151,8 +149,8 @@ func (g *Gate) compose() error {
 		return err
 	}
 	for _, r := range []manager.Runnable{
-		g.server, g.feed, tells, everyReplica(notes.Run), everyReplica(g.certs.Run), everyReplica(g.gauges),
-		&blackholes{store: g.store, synced: g.feed.Synced, metrics: g.metrics},
+		g.server, g.feed, g.steady("events", tells.Start), g.steady("notes", notes.Run), g.steady("certificates", g.certs.Run), g.steady("gauges", g.gauges),
+		g.steady("blackholes", (&blackholes{store: g.store, synced: g.feed.Synced, metrics: g.metrics}).Start),
 		&election{
 			lease: guard.Key{Namespace: o.Namespace, Name: o.Lease}, identity: o.Identity, enabled: o.LeaderElect,
 			client: d.Clients.Kubernetes, controllers: controllers, metrics: g.metrics, log: d.Log, resign: g.resign, ready: g.feed.Synced,
@@ -163,6 +161,11 @@ func (g *Gate) compose() error {
 		}
 	}
 	return nil
+}
+
+// steady is what every replica runs all the time, and again after a panic.
+func (g *Gate) steady(name string, run func(context.Context) error) everyReplica {
+	return func(ctx context.Context) error { return safely.Run(ctx, name, g.deps.Log, run) }
 }
 
 // everyReplica is a runnable that needs no election.

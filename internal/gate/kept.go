@@ -47,9 +47,6 @@ func newKept(client kubernetes.Interface, mapper meta.RESTMapper, recorder event
 	return &kept{client: client, mapper: mapper, events: recorder, log: log, queue: make(chan admission.Kept, keptWaiting), told: map[admission.Kept]time.Time{}}
 }
 
-// NeedLeaderElection is false: the replica that answered tells.
-func (*kept) NeedLeaderElection() bool { return false }
-
 // tell notes a scale-down; it never blocks.
 func (k *kept) tell(what admission.Kept) {
 	if !k.news(what) {
@@ -78,7 +75,7 @@ func (k *kept) news(what admission.Kept) bool {
 	return true
 }
 
-// Start sends events until ctx ends.
+// Start sends events until ctx ends, in the replica that answered.
 func (k *kept) Start(ctx context.Context) error {
 	for {
 		select {

@@ -12,8 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// KeeperCost is the pod-deletion-cost that comes with a mark. A cost is ours where the pod has a mark and the cost this value.
-const KeeperCost = "1000000"
+// The pod-deletion-costs that come with a mark: KeeperCost on a node that a balancer sends to, or may, and IdleCost on one that
+// it could send to and does not. A cost is ours where the pod has a mark and the cost one of these.
+const (
+	KeeperCost = "1000000"
+	IdleCost   = "999999"
+)
 
 // KeptPod is what the marks need of a pod, read live.
 type KeptPod struct {
@@ -54,8 +58,11 @@ func KeptPodOf(pod *corev1.Pod) KeptPod {
 
 // ForeignCost reports whether the pod has a deletion cost that somebody else set.
 func (p *KeptPod) ForeignCost() bool {
-	return p.Cost != nil && (len(p.Kept) == 0 || *p.Cost != KeeperCost)
+	return p.Cost != nil && (len(p.Kept) == 0 || *p.Cost != KeeperCost && *p.Cost != IdleCost)
 }
+
+// others reports whether the costs of its owner's pods are somebody else's.
+func (p *KeptPod) others() bool { return p.OwnerCosts || p.ForeignCost() }
 
 // Mark is one Service on one pod.
 type Mark struct {
@@ -69,7 +76,8 @@ type CostChange string
 // The values of KeeperChange.Cost.
 const (
 	CostStays   CostChange = ""
-	CostIsSet   CostChange = "set"   // to KeeperCost: nobody had set one
+	CostIsSet   CostChange = "set"   // to KeeperCost: nobody else had set one
+	CostIsIdle  CostChange = "idle"  // to IdleCost: the same
 	CostIsTaken CostChange = "taken" // ours goes with the last mark
 )
 
@@ -98,6 +106,8 @@ type Serving struct {
 	Service string
 	Pods    []types.UID
 	Unready bool // publishNotReadyAddresses: endpoints serve before they are Ready
+	Sent    bool // a balancer sends to the node for the Service, or may
+	Spare   bool // the Service has endpoints on nodes that nobody sends to, which a scale-down may take as well
 }
 
 // KeeperRequest is one namespace on one node: marks of different namespaces never meet.
@@ -111,8 +121,12 @@ type KeeperRequest struct {
 }
 
 // Keepers decides which pods keep a node: for each port of a Service with two or more usable endpoints there one, a pod that
-// is a keeper already before any other, then the one that serves most, then the one that is Ready for longest. A node
-// with one endpoint needs none, since nobody may evict that one; a mark that it has stays.
+// is a keeper already before any other, then the one that serves most, then the one that is Ready for longest. A port with
+// one endpoint needs none, since nobody may evict that one; a mark that it has stays. It gets one all the same, for the cost,
+// where a scale-down would as soon take it as pods that nobody needs.
+//
+// The cost is that of the node, whenever the pod has a mark: a pod that its owner adopts later, or whose node enters
+// rotation, gets it then.
 //
 // An eviction of the very pod that is marked may have been let go before it was, and be carried out after it. So a mark
 // protects its pod at once and is young: the others may not go for its sake. It is relied on, for good, once it was read in
@@ -187,7 +201,7 @@ func (k *keeping) choose() map[int]types.UID {
 		for i := range k.request.Serving {
 			s := &k.request.Serving[i]
 			usable := k.usable(s)
-			if _, has := chosen[i]; has || len(usable) < 2 {
+			if _, has := chosen[i]; has || !k.wanted(s, usable) {
 				continue
 			}
 			if marked {
@@ -204,6 +218,24 @@ func (k *keeping) choose() map[int]types.UID {
 		}
 	}
 	return chosen
+}
+
+// wanted reports whether a port is to have a keeper. Of a single pod the mark is worth its cost alone: where the pods of its
+// owner on other nodes could go without harm, or other ports have other pods on this one, next to which it ranks among
+// the first to go.
+func (k *keeping) wanted(s *Serving, usable []*KeptPod) bool {
+	if len(usable) != 1 {
+		return len(usable) > 1
+	}
+	p := usable[0]
+	return p.Ranked && !p.others() && (s.Sent && s.Spare || k.beside(p, s.Service))
+}
+
+// beside reports whether another pod serves some port of a Service on the node.
+func (k *keeping) beside(p *KeptPod, service string) bool {
+	return slices.ContainsFunc(k.request.Serving, func(s Serving) bool {
+		return s.Service == service && slices.ContainsFunc(k.usable(&s), func(o *KeptPod) bool { return o != p })
+	})
 }
 
 // prefer orders candidates: one that is Ready, then one that is relied on already, then one with more marks, so that others
@@ -296,24 +328,50 @@ func (k *keeping) needed(p *KeptPod, service string, chosen map[int]types.UID) (
 // change is the patch that a pod needs, nil for none, and whether its cost is left to somebody else.
 func (k *keeping) change(p *KeptPod) (change *KeeperChange, standDown bool) {
 	marks := k.marks[p.UID]
-	foreign := p.Ranked && (p.OwnerCosts || p.ForeignCost())
-	standDown = foreign && len(marks) > 0 && !p.Going
+	standDown = p.Ranked && p.others() && len(marks) > 0 && !p.Going
 	was := map[string]bool{}
 	for _, service := range p.Kept {
 		was[service] = slices.Contains(p.Relied, service)
 	}
-	cost := CostStays
-	switch {
-	case p.Going:
-	case len(marks) == 0 && len(p.Kept) > 0 && p.Cost != nil && *p.Cost == KeeperCost:
-		cost = CostIsTaken
-	case len(marks) > 0 && p.Ranked && p.Cost == nil && !foreign: // also of a pod that was marked before its owner adopted it
-		cost = CostIsSet
-	}
-	if cost == CostStays && maps.Equal(marks, was) {
+	cost := k.cost(p)
+	if maps.Equal(marks, was) && cost == CostStays {
 		return nil, standDown
 	}
 	return &KeeperChange{Pod: p.Key, UID: p.UID, Value: keeperValue(marks), Cost: cost}, standDown
+}
+
+// cost says what becomes of a pod's cost.
+func (k *keeping) cost(p *KeptPod) CostChange {
+	switch {
+	case p.Going:
+		return CostStays
+	case len(k.marks[p.UID]) > 0:
+		return k.costOfMarks(p)
+	case p.Cost != nil && !p.ForeignCost():
+		return CostIsTaken
+	}
+	return CostStays
+}
+
+// costOfMarks is the change to the cost that comes with the marks of a pod; a pod that serves none of its marks keeps what it
+// has until they go.
+func (k *keeping) costOfMarks(p *KeptPod) CostChange {
+	value, change := "", CostStays
+	for i := range k.request.Serving {
+		s := &k.request.Serving[i]
+		if _, marked := k.marks[p.UID][s.Service]; !marked || !slices.Contains(s.Pods, p.UID) {
+			continue
+		}
+		if s.Sent {
+			value, change = KeeperCost, CostIsSet
+			break
+		}
+		value, change = IdleCost, CostIsIdle
+	}
+	if !p.Ranked || p.others() || p.Cost != nil && *p.Cost == value {
+		return CostStays
+	}
+	return change
 }
 
 // keeperValue is the inverse of [KeeperOf].

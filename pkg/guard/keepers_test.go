@@ -26,8 +26,14 @@ func cost(value string) func(*KeptPod) { return func(p *KeptPod) { p.Cost = &val
 func notReady(p *KeptPod) { p.Usable, p.ReadySince = false, time.Time{} }
 
 func portOf(service string, pods ...types.UID) Serving {
-	return Serving{Service: service, Pods: pods}
+	return Serving{Service: service, Pods: pods, Sent: true}
 }
+
+// idle is a port on a node that nobody sends to, spare one of a Service that has such nodes.
+func idle(s Serving) Serving  { s.Sent, s.Spare = false, true; return s }
+func spare(s Serving) Serving { s.Spare = true; return s }
+
+func unranked(p *KeptPod) { p.Ranked = false }
 
 func TestKeepers(t *testing.T) {
 	const after = 35 * time.Second
@@ -76,6 +82,44 @@ func TestKeepers(t *testing.T) {
 			pods:    []KeptPod{kept("p", 9, ""), kept("q", 1, ""), kept("r", 9, ""), kept("t", 1, "")},
 			changes: []KeeperChange{{Key{"a", "p"}, "p", "s?", CostIsSet}, {Key{"a", "r"}, "r", "s?", CostIsSet}},
 		},
+		"a port of its own beside other pods": {
+			serving: []Serving{portOf("s", "p", "q"), portOf("s", "r")},
+			pods:    []KeptPod{kept("p", 9, ""), kept("q", 1, ""), kept("r", 1, "")},
+			changes: []KeeperChange{{Key{"a", "p"}, "p", "s?", CostIsSet}, {Key{"a", "r"}, "r", "s?", CostIsSet}},
+		},
+		"two pods, a port each": {
+			serving: []Serving{portOf("s", "p"), portOf("s", "q")}, pods: []KeptPod{kept("p", 9, ""), kept("q", 1, "")},
+			changes: []KeeperChange{{Key{"a", "p"}, "p", "s?", CostIsSet}, {Key{"a", "q"}, "q", "s?", CostIsSet}},
+		},
+		"alone, and others where nobody sends": {
+			serving: []Serving{spare(portOf("s", "p"))}, pods: []KeptPod{kept("p", 1, "")},
+			changes: []KeeperChange{{Key{"a", "p"}, "p", "s?", CostIsSet}},
+		},
+		"alone, where nobody sends": {
+			serving: []Serving{idle(portOf("s", "p"))}, pods: []KeptPod{kept("p", 1, "")},
+		},
+		"alone, and no scale-down chooses by costs": {
+			serving: []Serving{spare(portOf("s", "p"))}, pods: []KeptPod{kept("p", 1, "", unranked)},
+		},
+		"alone, and others set costs": {
+			serving: []Serving{spare(portOf("s", "p"))}, pods: []KeptPod{kept("p", 1, "", func(p *KeptPod) { p.OwnerCosts = true })},
+		},
+		"two, where nobody sends": {
+			serving: []Serving{idle(portOf("s", "p", "q"))}, pods: []KeptPod{kept("p", 1, ""), kept("q", 2, "")},
+			changes: []KeeperChange{{Key{"a", "q"}, "q", "s?", CostIsIdle}},
+		},
+		"a balancer sends there now": {
+			serving: []Serving{portOf("s", "p", "q")}, pods: []KeptPod{kept("p", 1, "s", cost(IdleCost)), kept("q", 2, "")},
+			changes: []KeeperChange{{Key{"a", "p"}, "p", "s", CostIsSet}},
+		},
+		"a balancer sends there no more": {
+			serving: []Serving{idle(portOf("s", "p", "q"))}, pods: []KeptPod{kept("p", 1, "s", cost(KeeperCost)), kept("q", 2, "")},
+			changes: []KeeperChange{{Key{"a", "p"}, "p", "s", CostIsIdle}},
+		},
+		"adopted after it was marked": {
+			serving: []Serving{portOf("s", "p", "q")}, pods: []KeptPod{kept("p", 1, "s"), kept("q", 2, "")},
+			changes: []KeeperChange{{Key{"a", "p"}, "p", "s", CostIsSet}},
+		},
 		"young for long enough": {
 			serving: []Serving{portOf("s", "p", "q")}, pods: []KeptPod{kept("p", 1, "s?", cost(KeeperCost)), kept("q", 9, "")},
 			since: before(after, "p", "s"), changes: []KeeperChange{{Key{"a", "p"}, "p", "s", CostStays}},
@@ -118,7 +162,7 @@ func TestKeepers(t *testing.T) {
 			changes: []KeeperChange{{Key{"a", "q"}, "q", "s?", CostStays}},
 		},
 		"endpoints that need not be Ready": {
-			serving: []Serving{{Service: "s", Pods: []types.UID{"p", "q"}, Unready: true}},
+			serving: []Serving{{Service: "s", Pods: []types.UID{"p", "q"}, Unready: true, Sent: true}},
 			pods:    []KeptPod{kept("p", 1, "", notReady), kept("q", 2, "", notReady)},
 			changes: []KeeperChange{{Key{"a", "p"}, "p", "s?", CostIsSet}},
 		},

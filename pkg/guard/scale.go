@@ -40,6 +40,7 @@ type ScaleTarget struct {
 type Autoscaler struct {
 	Key      Key
 	Min, Max int32
+	By       string // what owns it and writes its bounds, "ScaledObject/web"; "" where nothing does
 }
 
 // Behind returns those of some Services that send to the workload: of its namespace, and either they select its template

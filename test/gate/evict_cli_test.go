@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/internal/gate/admission"
+	"github.com/safedrain/safedrain/test/controlplane"
 )
 
 // TestEvictOwnDrains: safedrain drains a node through a gate that enforces, whichever way its Services let the node go: its
@@ -68,15 +69,21 @@ func TestEvictOwnDrains(t *testing.T) {
 // safedrain runs the built program and returns all that it said.
 func (s *evictScene) safedrain(args ...string) (string, int) {
 	s.Helper()
-	config := filepath.Join(s.TempDir(), "kubeconfig")
-	if err := s.Cluster.Kubeconfig(config); err != nil {
-		s.Fatal(err)
+	return safedrain(s.TB, s.Cluster, args...)
+}
+
+// safedrain runs the built program, as somebody who may do everything in a cluster, and returns all that it said.
+func safedrain(t testing.TB, c *controlplane.Cluster, args ...string) (string, int) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.Kubeconfig(config); err != nil {
+		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.TempDir(), "KUBECONFIG=" + config}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + config}
 	cmd.Stdout, cmd.Stderr = &out, &out
 	_ = cmd.Run()
 	return out.String(), cmd.ProcessState.ExitCode()

@@ -50,29 +50,38 @@ func TestEvictTwoAtOnce(t *testing.T) {
 // evictAll evicts pods, all at once and each once, and returns how many different ones went.
 func (s *evictScene) evictAll(client kubernetes.Interface, pods []string) int {
 	s.Helper()
+	went, _ := s.burst(client, pods)
+	return went
+}
+
+// burst evicts pods, all at once and each once, and returns how many different ones went, and how often each code was the answer.
+func (s *evictScene) burst(client kubernetes.Interface, pods []string) (went int, codes map[int]int) {
+	s.Helper()
 	var mu sync.Mutex
 	gone := map[string]bool{}
+	codes = map[int]int{}
 	var running sync.WaitGroup
 	start := make(chan struct{})
 	for _, pod := range pods {
 		running.Go(func() {
 			<-start
+			code := 0
 			err := client.CoreV1().RESTClient().Post().Namespace(s.Namespace).Resource("pods").Name(pod).SubResource("eviction").
-				MaxRetries(0).Body(eviction(pod)).Do(s.Context()).Error()
+				MaxRetries(0).Body(eviction(pod)).Do(s.Context()).StatusCode(&code).Error()
 			mu.Lock()
 			defer mu.Unlock()
 			gone[pod] = gone[pod] || err == nil
+			codes[code]++
 		})
 	}
 	close(start)
 	running.Wait()
-	n := 0
-	for _, went := range gone {
-		if went {
-			n++
+	for _, yes := range gone {
+		if yes {
+			went++
 		}
 	}
-	return n
+	return went, codes
 }
 
 // crowd is 50 Services of policy Local with two or three endpoints on each of two nodes.
@@ -89,9 +98,9 @@ const (
 	crowdAtOnce   = 200
 )
 
-func newCrowd(t *testing.T) *crowd {
-	t.Helper()
-	c := &crowd{evictScene: newEvictScene(t, 3, admission.Enforce), pods: map[string]*corev1.Pod{}}
+func newCrowd(s *evictScene) *crowd {
+	s.Helper()
+	c := &crowd{evictScene: s, pods: map[string]*corev1.Pod{}}
 	c.client, c.nodes = c.unthrottled(), c.Nodes(2)
 	for i := range crowdServices {
 		name := fmt.Sprintf("s%d", i)
@@ -161,28 +170,38 @@ func (c *crowd) serving() map[[2]string]int {
 	return out
 }
 
+// some draws the pods of a round; many are drawn more than once.
+func (c *crowd) some(r *rand.Rand) []string {
+	names := slices.Sorted(maps.Keys(c.pods))
+	pods := make([]string, crowdAtOnce)
+	for i := range pods {
+		pods[i] = names[r.IntN(len(names))]
+	}
+	return pods
+}
+
+// covered fails where a node has no endpoint of a Service left.
+func (c *crowd) covered(round int) {
+	c.Helper()
+	serving := c.serving()
+	for _, service := range c.services {
+		for _, node := range c.nodes {
+			if serving[[2]string{service, node}] == 0 {
+				c.Errorf("round %d: %s has no endpoint left on %s", round, service, node)
+			}
+		}
+	}
+}
+
 // TestEvictCrowd: rounds of 200 evictions at once through three replicas, over 50 Services with two or three endpoints on a
 // node: a node never loses its last one.
 func TestEvictCrowd(t *testing.T) {
-	c := newCrowd(t)
-	names := slices.Sorted(maps.Keys(c.pods))
+	c := newCrowd(newEvictScene(t, 3, admission.Enforce))
 	rounds, total := sweep.Size(t, 2, 20), 0
 	for round := range rounds {
 		c.fill()
-		r := rand.New(rand.NewPCG(uint64(round), 1))
-		pods := make([]string, crowdAtOnce)
-		for i := range pods {
-			pods[i] = names[r.IntN(len(names))]
-		}
-		total += c.evictAll(c.client, pods)
-		serving := c.serving()
-		for _, service := range c.services {
-			for _, node := range c.nodes {
-				if serving[[2]string{service, node}] == 0 {
-					t.Errorf("round %d: %s has no endpoint left on %s", round, service, node)
-				}
-			}
-		}
+		total += c.evictAll(c.client, c.some(rand.New(rand.NewPCG(uint64(round), 1))))
+		c.covered(round)
 	}
 	if total < rounds*crowdServices/2 {
 		t.Errorf("%d evictions were allowed in all: the test shows little", total)

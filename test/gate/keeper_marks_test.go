@@ -16,6 +16,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/gate/keeper"
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/lbhooks"
 	"github.com/safedrain/safedrain/test/controlplane"
 )
 
@@ -204,7 +205,7 @@ func TestKeepersOfEveryKindOfPod(t *testing.T) {
 			t.Errorf("pod %s has the cost %s", pods[i].Name, cost)
 		}
 	}
-	if n, err := keeper.Clear(t.Context(), s.Client, onlyOf{s.metadata(), s.Namespace}); err != nil || n != 2 {
+	if n, err := keeper.Clear(t.Context(), s.Client, onlyOf{s.metadata(), s.Namespace}, false); err != nil || n != 2 {
 		t.Errorf("cleared %d: %v", n, err)
 	}
 }
@@ -261,4 +262,96 @@ func TestKeepersGoWithTheirService(t *testing.T) {
 			t.Errorf("pod %s has the cost %s", pods[i].Name, cost)
 		}
 	}
+}
+
+// Pods that are alone on nodes that the balancer sends to stay, and those on other nodes go. Without marks it is left to chance.
+func TestKeepersSpareNodesThatCount(t *testing.T) {
+	const rounds = 5
+	s := newSmall(t, 4)
+	for _, node := range s.nodes[2:] {
+		s.patchNode(node, fmt.Sprintf(`{"metadata":{"labels":{%q:"true"}}}`, lbhooks.ExcludeLabel))
+	}
+	var kept, plain []string
+	for i := range rounds {
+		kept, plain = append(kept, fmt.Sprintf("kept-%d", i)), append(plain, fmt.Sprintf("plain-%d", i))
+	}
+	both := append(slices.Clone(kept), plain...)
+	for _, name := range both {
+		s.Deployment(name, 4, spread)
+	}
+	for _, name := range both {
+		if n := s.spread(name, 4); n != 4 {
+			t.Fatalf("%s is on %d nodes", name, n)
+		}
+	}
+	for _, name := range kept {
+		s.behind(name)
+	}
+	s.keepers(time.Minute)
+	s.placed("a mark and a cost on each node that is sent to, and on no other", func(marks map[string]string, pods []corev1.Pod) bool {
+		for i := range pods {
+			p := &pods[i]
+			sent := slices.Contains(s.nodes[:2], p.Spec.NodeName) && slices.Contains(kept, p.Labels[controlplane.AppLabel])
+			if sent != (p.Annotations[corev1.PodDeletionCost] == guard.KeeperCost) {
+				return false
+			}
+		}
+		return len(marks) == 2*rounds
+	})
+	for _, name := range both {
+		s.scale(name, 2)
+	}
+	where := func(name string) (sent int) {
+		for _, p := range s.PodsReady(name, 2) {
+			if slices.Contains(s.nodes[:2], p.Spec.NodeName) {
+				sent++
+			}
+		}
+		return sent
+	}
+	for _, name := range kept {
+		if n := where(name); n != 2 {
+			t.Errorf("%s: %d of 2 nodes in rotation have a pod", name, n)
+		}
+	}
+	emptied := 0
+	for _, name := range plain {
+		emptied += 2 - where(name)
+	}
+	t.Logf("without marks %d of %d nodes in rotation lost their pod", emptied, 2*rounds)
+	if emptied == 0 {
+		t.Error("without marks every node was kept, too: this shows nothing")
+	}
+}
+
+// Pods that were there before their ReplicaSet get their costs once it has adopted them, not only their marks.
+func TestKeepersOfAdoptedPods(t *testing.T) {
+	s := newSmall(t, 1)
+	s.on("web", "a", s.nodes[0])
+	s.on("web", "b", s.nodes[0])
+	s.Service("web")
+	s.keepers(time.Minute)
+	cost := func(is string) func(map[string]string, []corev1.Pod) bool {
+		return func(marks map[string]string, pods []corev1.Pod) bool {
+			return len(marks) == 1 && slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+				return marks[p.Name] == "web?" && p.Annotations[corev1.PodDeletionCost] == is
+			})
+		}
+	}
+	s.placed("a mark without a cost", cost(""))
+	two := int32(2)
+	set := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &two, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{controlplane.AppLabel: "web"}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{controlplane.AppLabel: "web"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.invalid/app"}}},
+			},
+		},
+	}
+	if _, err := s.Client.AppsV1().ReplicaSets(s.Namespace).Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.placed("the cost", cost(guard.KeeperCost))
 }

@@ -86,25 +86,30 @@ var (
 	machineKind sync.Once
 )
 
+// machineDefinition is a kind like Cluster API's Machines, of any form.
+func machineDefinition() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "machines.cluster.x-k8s.io", "annotations": map[string]any{"api-approved.kubernetes.io": "unapproved, a test"}},
+		"spec": map[string]any{
+			"group": machines.Group, "scope": "Namespaced",
+			"names": map[string]any{"plural": "machines", "singular": "machine", "kind": "Machine", "listKind": "MachineList"},
+			"versions": []any{map[string]any{
+				"name": machines.Version, "served": true, "storage": true,
+				"subresources": map[string]any{"status": map[string]any{}},
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{
+					"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+				}},
+			}},
+		},
+	}}
+}
+
 // serveMachines makes the cluster one with Cluster API's Machines.
 func (s *small) serveMachines() {
 	s.Helper()
 	machineKind.Do(func() {
-		crd := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": map[string]any{"name": "machines.cluster.x-k8s.io", "annotations": map[string]any{"api-approved.kubernetes.io": "unapproved, a test"}},
-			"spec": map[string]any{
-				"group": machines.Group, "scope": "Namespaced",
-				"names": map[string]any{"plural": "machines", "singular": "machine", "kind": "Machine", "listKind": "MachineList"},
-				"versions": []any{map[string]any{
-					"name": machines.Version, "served": true, "storage": true,
-					"subresources": map[string]any{"status": map[string]any{}},
-					"schema": map[string]any{"openAPIV3Schema": map[string]any{
-						"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-					}},
-				}},
-			},
-		}}
+		crd := machineDefinition()
 		if _, err := s.dynamic().Resource(definitions).Create(context.Background(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			s.Fatal(err)
 		}

@@ -72,14 +72,21 @@ func install(t testing.TB, c *controlplane.Cluster, name string, replicas int, a
 	return g
 }
 
-// uninstall ends the replicas and removes the configurations.
+// uninstall removes the configurations and ends the replicas, so that the lease is free at once for another gate.
 func (g *gated) uninstall() {
 	ctx := context.Background()
 	_ = g.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, g.name, metav1.DeleteOptions{})
 	_ = g.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, g.name, metav1.DeleteOptions{})
 	for _, r := range g.all() {
-		_ = r.cmd.Process.Kill()
-		<-r.ended
+		_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	for _, r := range g.all() {
+		select {
+		case <-r.ended:
+		case <-time.After(readyWithin):
+			_ = r.cmd.Process.Kill()
+			<-r.ended
+		}
 	}
 	g.front.close()
 }
@@ -246,11 +253,16 @@ func (g *gated) end(r *replica, s os.Signal) int {
 	case <-time.After(readyWithin):
 		g.Fatalf("a replica goes on after %s\n%s", s, r.log)
 	}
+	g.forget(r)
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// forget leaves a replica out that is gone.
+func (g *gated) forget(r *replica) {
 	g.mu.Lock()
 	g.replicas = slices.DeleteFunc(g.replicas, func(o *replica) bool { return o == r })
 	g.mu.Unlock()
 	g.front.remove(loopback(r.webhook))
-	return r.cmd.ProcessState.ExitCode()
 }
 
 func (r *replica) awaitReady(t testing.TB) {

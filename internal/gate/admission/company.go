@@ -2,12 +2,14 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/gate/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -39,18 +41,30 @@ func (e *Evictions) withCompany(ctx context.Context, ev guard.Eviction) guard.Ev
 func (e *Evictions) readPods(ctx context.Context, keys []guard.Key) map[types.UID]guard.PodFacts {
 	found := make(map[types.UID]guard.PodFacts, len(keys))
 	var mu sync.Mutex
+	var fault *safely.Panic
 	var reading sync.WaitGroup
 	for _, key := range keys {
 		reading.Go(func() {
-			pod, err := e.Live.Pod(ctx, key.Namespace, key.Name)
-			if err != nil {
-				return // gone, or not known: nobody counts on it
-			}
+			var facts guard.PodFacts
+			err := safely.Call(func() error {
+				pod, err := e.Live.Pod(ctx, key.Namespace, key.Name)
+				if err == nil {
+					facts = guard.PodFactsOf(pod)
+				}
+				return err
+			})
 			mu.Lock()
 			defer mu.Unlock()
-			found[pod.UID] = guard.PodFactsOf(pod)
+			switch {
+			case errors.As(err, &fault), err != nil: // gone, or not known: nobody counts on it
+			default:
+				found[facts.UID] = facts
+			}
 		})
 	}
 	reading.Wait()
+	if fault != nil {
+		panic(fault) // as if it had been read here: whoever serves the review answers for it
+	}
 	return found
 }

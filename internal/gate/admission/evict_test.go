@@ -227,10 +227,17 @@ func TestDeadline(t *testing.T) {
 
 // TestPanic: a fault of the gate is an answer of HTTP, and the failurePolicy decides.
 func TestPanic(t *testing.T) {
-	w := edge("s")
-	w.fail = func(context.Context, string) error { panic("a fault") }
-	if code, r := post(w.evictions(Enforce).Handler(Serving{}), review("p")); code != http.StatusInternalServerError || r != nil {
-		t.Errorf("status %d, response %+v", code, r)
+	for _, of := range []string{"pod p", "node n1", "pod k"} { // the last one is read beside others
+		w := edge("s")
+		w.fail = func(_ context.Context, what string) error {
+			if what == of {
+				panic("a fault")
+			}
+			return nil
+		}
+		if code, r := post(w.evictions(Enforce).Handler(Serving{}), review("p")); code != http.StatusInternalServerError || r != nil {
+			t.Errorf("reading %s: status %d, response %+v", of, code, r)
+		}
 	}
 }
 

@@ -203,7 +203,7 @@ func (s *Scaler) decide(r *scaling, target *guard.ScaleTarget, mayClamp bool) (o
 			return
 		}
 		target.Services = all
-		out = warn(r, target, guard.JudgeScale(target, v, r.after, now))
+		out = warn(r, target, v, guard.JudgeScale(target, v, r.after, now))
 	})
 	return out
 }

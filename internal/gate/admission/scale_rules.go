@@ -31,13 +31,13 @@ func enforce(r *scaling, t *guard.ScaleTarget, v *cluster.StoreView, clamp bool,
 		plan = guard.JudgeScale(t, v, granted, now)
 	}
 	if f := standing(&plan, guard.ScaleEmptiesNode); f != nil {
-		return scaleVerdict{reason: EmptiesNode, deny: emptiesText(r, t, granted, f)}
+		return scaleVerdict{reason: EmptiesNode, deny: emptiesText(r, t, v, granted, f)}
 	}
 	return out
 }
 
 // warn says what enforcing would have done.
-func warn(r *scaling, t *guard.ScaleTarget, plan guard.ScalePlan) scaleVerdict {
+func warn(r *scaling, t *guard.ScaleTarget, v *cluster.StoreView, plan guard.ScalePlan) scaleVerdict {
 	if f := standing(&plan, guard.BelowFloor); f != nil {
 		granted := plan.Clamped()
 		return scaleVerdict{
@@ -47,7 +47,7 @@ func warn(r *scaling, t *guard.ScaleTarget, plan guard.ScalePlan) scaleVerdict {
 		}
 	}
 	if f := standing(&plan, guard.ScaleEmptiesNode); f != nil {
-		return scaleVerdict{reason: EmptiesNode, warning: "safedrain would refuse: " + emptiesText(r, t, r.after, f) + " (gate=warn)"}
+		return scaleVerdict{reason: EmptiesNode, warning: "safedrain would refuse: " + emptiesText(r, t, v, r.after, f) + " (gate=warn)"}
 	}
 	return passes(ScaleIsSafe)
 }
@@ -61,7 +61,7 @@ func standing(plan *guard.ScalePlan, code guard.Code) *guard.Finding {
 }
 
 // emptiesText says which node would be left without an endpoint although other pods could go.
-func emptiesText(r *scaling, t *guard.ScaleTarget, to int32, f *guard.Finding) string {
+func emptiesText(r *scaling, t *guard.ScaleTarget, v *cluster.StoreView, to int32, f *guard.Finding) string {
 	node := "a node"
 	switch len(f.Nodes) {
 	case 0:
@@ -70,12 +70,12 @@ func emptiesText(r *scaling, t *guard.ScaleTarget, to int32, f *guard.Finding) s
 	default:
 		node = fmt.Sprintf("%s and %d more", f.Nodes[0], len(f.Nodes)-1)
 	}
-	return fmt.Sprintf("%s: at %d its controller would empty %s, in rotation; %s", r.title(), to, node, until(t, f.Nodes))
+	return fmt.Sprintf("%s: at %d its controller would empty %s, in rotation; %s", r.title(), to, node, until(t, v, f.Nodes))
 }
 
-// until says what would make a controller choose otherwise. Keepers are marked where pods share a node; a pod that is alone
-// on one gets no deletion cost, so that the controller may take it before those on nodes that nobody sends to.
-func until(t *guard.ScaleTarget, emptied []string) string {
+// until says what would make a controller choose otherwise. Keepers are marked where pods share a node, and where the Service
+// has others on nodes that nobody sends to. A pod that is alone elsewhere gets no deletion cost.
+func until(t *guard.ScaleTarget, v *cluster.StoreView, emptied []string) string {
 	if t.StatefulSet != nil {
 		return "it takes its highest ordinals, wherever they are"
 	}
@@ -91,7 +91,8 @@ func until(t *guard.ScaleTarget, emptied []string) string {
 			alone = pod.Name
 		}
 	}
-	if alone != "" {
+	spare := slices.ContainsFunc(t.Services, func(svc *guard.ServiceFacts) bool { return svc.Spare(v) })
+	if alone != "" && !spare {
 		return "give pod " + alone + ", alone there, a higher " + corev1.PodDeletionCost
 	}
 	return "keepers are being marked, try again"

@@ -226,7 +226,7 @@ func TestScale(t *testing.T) {
 			[]int{1, 1, 1},
 			ScaleClamp, Enforce, 3, 2, hpa,
 			[2]string{"safedrain.dev/nodes", "kubernetes.io/hostname=n1"},
-			want{"deny EmptiesNode", "deny EmptiesNode", 0, "empty n1, in rotation; give pod web-1, alone there, a higher controller.kubernetes.io/pod-deletion-cost"},
+			want{"deny EmptiesNode", "deny EmptiesNode", 0, "empty n1, in rotation; keepers are being marked, try again"},
 		},
 		"the controller's choice empties a node": {
 			[]int{3, 2},

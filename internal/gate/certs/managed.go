@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	"github.com/safedrain/safedrain/internal/gate/leftovers"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -166,7 +167,7 @@ func (m *Managed) write(ctx context.Context, secret *corev1.Secret, s *State) er
 		_, err = secrets.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: m.Secret.Namespace, Name: m.Secret.Name,
-				Labels: map[string]string{"app.kubernetes.io/name": "safedrain-gate", "app.kubernetes.io/managed-by": "safedrain-gate"},
+				Labels: leftovers.Labels(),
 			},
 			Type: corev1.SecretTypeTLS, Data: data,
 		}, metav1.CreateOptions{})

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/gate/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -97,11 +99,21 @@ type placeState struct {
 	marked  []markedPod
 	keepers int32
 	read    bool // else the pods are to be read in any case
-	written bool // what was written is to be read once more
+	again   bool // they are to be read once more: something was written, or slices and pods disagree
 }
 
 // rests reports whether nothing is to be done at a place until who serves there changes.
-func (s *placeState) rests() bool { return len(s.since) == 0 && !s.written }
+func (s *placeState) rests() bool { return len(s.since) == 0 && !s.again }
+
+const (
+	// maxRetry is the longest pause after a look that failed.
+	maxRetry = 15 * time.Second
+	// recheck is how long changes of balancers are gathered, each of which may change every rotation.
+	recheck = 30 * time.Second
+	// soon and later are how many times Options.Settle the pods of a place rest that are likely to change without a word from
+	// their slices.
+	soon, later = 3, 10
+)
 
 // Run works until ctx ends. It finds the marks of those who ran before, then looks at every Service once, and from then on
 // at those that change.
@@ -124,6 +136,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	resync := c.Clock.NewTicker(c.Options.Resync)
 	defer resync.Stop()
+	var turned <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,8 +144,15 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-resync.C():
 			c.forget(func(place) bool { return true })
 			c.all()
+		case <-turned:
+			turned = nil
+			c.all()
 		case <-changes.Ready():
-			c.changed(changes.Take())
+			change := changes.Take()
+			c.changed(change)
+			if change.Objects && turned == nil {
+				turned = c.Clock.After(recheck)
+			}
 		}
 	}
 }
@@ -141,7 +161,7 @@ func (c *Controller) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, maxRetry),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "keepers"},
 	)
 	c.dirty, c.places, c.stood = map[string]map[string]bool{}, map[place]*placeState{}, map[guard.Key]bool{}
@@ -228,7 +248,11 @@ func (c *Controller) next(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(namespace)
-	again, err := c.reconcile(ctx, namespace)
+	var again time.Duration
+	err := safely.Call(func() (err error) {
+		again, err = c.reconcile(ctx, namespace)
+		return err
+	})
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
@@ -250,19 +274,25 @@ func (c *Controller) reconcile(ctx context.Context, namespace string) (time.Dura
 	dirty := c.dirty[namespace]
 	delete(c.dirty, namespace)
 	c.mu.Unlock()
-	work := c.work(namespace, dirty)
-	again, err := c.carryOut(ctx, work)
-	if err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.dirty[namespace] == nil {
-			c.dirty[namespace] = map[string]bool{}
+	done := false
+	defer func() {
+		if !done { // an error, or a panic
+			c.redo(namespace, dirty)
 		}
-		for name := range dirty {
-			c.dirty[namespace][name] = true
-		}
-	}
+	}()
+	again, err := c.carryOut(ctx, c.work(namespace, dirty))
+	done = err == nil
 	return again, err
+}
+
+// redo makes Services of a namespace ones to look at once more.
+func (c *Controller) redo(namespace string, dirty map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dirty[namespace] == nil {
+		c.dirty[namespace] = map[string]bool{}
+	}
+	maps.Copy(c.dirty[namespace], dirty)
 }
 
 // carryOut reads the pods of each place, decides, and writes.
@@ -283,16 +313,26 @@ func (c *Controller) carryOut(ctx context.Context, work []placeWork) (again time
 		request := w.request(pods, foreign)
 		request.Since, request.Began, request.Read, request.After = c.since(w.place), began, read, c.Options.After
 		plan := guard.Keepers(request)
-		failed := false
+		complete := true
 		for j := range plan.Changes {
-			if err := c.write(ctx, pods[plan.Changes[j].UID], &plan.Changes[j]); err != nil {
-				errs, failed = append(errs, err), true
+			switch err := c.write(ctx, pods[plan.Changes[j].UID], &plan.Changes[j]); {
+			case errors.Is(err, errChanged):
+				complete = false
+			case err != nil:
+				complete, errs = false, append(errs, err)
 			}
 		}
 		c.standDown(w, plan.StandDown, pods)
-		c.remember(w, &plan, pods, failed)
+		lags := w.lags(request)
+		c.remember(w, &plan, pods, &placeState{read: complete && !lags, again: len(plan.Changes) > 0 || lags})
 		if len(plan.Changes) > 0 {
 			again = soonest(again, c.Options.Settle)
+		}
+		if lags {
+			again = soonest(again, later*c.Options.Settle)
+		}
+		if orphaned(&plan, pods) {
+			again = soonest(again, soon*c.Options.Settle)
 		}
 		for _, since := range plan.Since {
 			again = soonest(again, max(since.Add(c.Options.After).Sub(read), 0)+c.Options.Settle)
@@ -318,11 +358,9 @@ func (c *Controller) since(p place) map[guard.Mark]time.Time {
 	return nil
 }
 
-// remember notes what the next look at a place needs.
-func (c *Controller) remember(w *placeWork, plan *guard.KeeperPlan, pods map[types.UID]*corev1.Pod, failed bool) {
-	state := &placeState{
-		sum: w.sum, keepers: int32(plan.Keepers), read: !failed, written: len(plan.Changes) > 0, //nolint:gosec // ports on a node
-	}
+// remember notes what the next look at a place needs, in a state that says already what is to be read again.
+func (c *Controller) remember(w *placeWork, plan *guard.KeeperPlan, pods map[types.UID]*corev1.Pod, state *placeState) {
+	state.sum, state.keepers = w.sum, int32(plan.Keepers) //nolint:gosec // ports on a node
 	if len(plan.Since) > 0 {
 		state.since = plan.Since
 	}

@@ -106,12 +106,12 @@ func Marked(ctx context.Context, client metadata.Interface) ([]MarkedPod, error)
 	}
 }
 
-// Clear takes every mark and its cost off the pods, as when the gate is uninstalled, and returns how many there were. The
-// controller must not run.
-func Clear(ctx context.Context, client kubernetes.Interface, all metadata.Interface) (int, error) {
+// Clear takes every mark and its cost off the pods, as when the gate is uninstalled, and returns how many there were; a dry
+// run only counts them. The controller must not run.
+func Clear(ctx context.Context, client kubernetes.Interface, all metadata.Interface, dryRun bool) (int, error) {
 	pods, err := Marked(ctx, all)
-	if err != nil {
-		return 0, err
+	if err != nil || dryRun {
+		return len(pods), err
 	}
 	for i, p := range pods {
 		if err := clearPod(ctx, client, p.Key); err != nil {

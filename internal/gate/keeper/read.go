@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/gate/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -91,22 +92,33 @@ func (c *Controller) get(ctx context.Context, wanted map[types.UID]guard.Key, fo
 			continue
 		}
 		group.Go(func() error {
-			pod, err := c.Client.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-			switch {
-			case apierrors.IsNotFound(err):
+			return safely.Call(func() error {
+				pod, err := c.one(ctx, key, uid)
+				if err != nil || pod == nil {
+					return err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				found[uid] = slim(pod)
 				return nil
-			case err != nil:
-				return fmt.Errorf("read pod %s: %w", key, err)
-			case pod.UID != uid:
-				return nil // another one bears its name
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			found[uid] = slim(pod)
-			return nil
+			})
 		})
 	}
 	return group.Wait()
+}
+
+// one reads a pod; nil when it is gone, be it that another one bears its name.
+func (c *Controller) one(ctx context.Context, key guard.Key, uid types.UID) (*corev1.Pod, error) {
+	pod, err := c.Client.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read pod %s: %w", key, err)
+	case pod.UID != uid:
+		return nil, nil
+	}
+	return pod, nil
 }
 
 // slim keeps of a pod what the marks need.

@@ -20,6 +20,7 @@ type placeWork struct {
 	serving []guard.Serving
 	keys    map[types.UID]guard.Key // of the pods to read
 	uids    []types.UID             // sorted
+	ready   map[types.UID]bool      // pods that slices show as Ready
 	sum     uint64                  // of who serves, and how
 }
 
@@ -30,11 +31,12 @@ var seed = maphash.MakeSeed()
 // there is not who served when they were looked at last; and where a mark is to go.
 func (c *Controller) work(namespace string, dirty map[string]bool) []placeWork {
 	nodes := c.nodesToLookAt(namespace, dirty)
+	spares := map[string]bool{}
 	var out []placeWork
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		at := place{namespace, node}
 		c.mu.Lock()
-		w := placeWork{place: at, keys: map[types.UID]guard.Key{}}
+		w := placeWork{place: at, keys: map[types.UID]guard.Key{}, ready: map[types.UID]bool{}}
 		known := c.places[at]
 		asleep := known != nil && known.read && known.rests()
 		if known != nil {
@@ -44,7 +46,7 @@ func (c *Controller) work(namespace string, dirty map[string]bool) []placeWork {
 		}
 		c.mu.Unlock()
 		there := false
-		c.Store.Read(func(v *cluster.StoreView) { there = c.gather(v, &w) })
+		c.Store.Read(func(v *cluster.StoreView) { there = c.gather(v, &w, spares) })
 		if there && (!asleep || known.sum != w.sum) {
 			out = append(out, w)
 		}
@@ -52,13 +54,16 @@ func (c *Controller) work(namespace string, dirty map[string]bool) []placeWork {
 	return out
 }
 
-// nodesToLookAt lists the nodes on which the changed Services are crowded or have marks, and those where a mark is to go.
+// nodesToLookAt lists the nodes on which the changed Services need keepers or have marks, and those where a mark is to go.
 func (c *Controller) nodesToLookAt(namespace string, dirty map[string]bool) map[string]bool {
 	nodes := map[string]bool{}
 	for name := range dirty {
 		c.Store.Read(func(v *cluster.StoreView) {
 			if svc, ok := v.Service(guard.Key{Namespace: namespace, Name: name}); ok && c.wants(v, svc) {
 				crowded(svc, nodes)
+				if svc.Spare(v) {
+					inhabited(svc, nodes)
+				}
 			}
 		})
 	}
@@ -80,10 +85,10 @@ func (c *Controller) wants(v *cluster.StoreView, svc *guard.ServiceFacts) bool {
 	return svc.External && !svc.Rotation.Nobody && (c.Wanted == nil || c.Wanted(v, svc))
 }
 
-// crowded adds the nodes on which a port of a Service has two or more endpoints.
+// crowded adds the nodes on which a Service has two or more pods, be it for different ports.
 func crowded(svc *guard.ServiceFacts, nodes map[string]bool) {
+	first := map[string]types.UID{}
 	for i := range svc.Ports {
-		first := map[string]types.UID{}
 		for k := range svc.Ports[i].Endpoints {
 			e := &svc.Ports[i].Endpoints[k]
 			if e.Node == "" || e.Pod == "" || e.Terminating {
@@ -97,9 +102,21 @@ func crowded(svc *guard.ServiceFacts, nodes map[string]bool) {
 	}
 }
 
+// inhabited adds the nodes on which a Service has any pod.
+func inhabited(svc *guard.ServiceFacts, nodes map[string]bool) {
+	for i := range svc.Ports {
+		for k := range svc.Ports[i].Endpoints {
+			if e := &svc.Ports[i].Endpoints[k]; e.Node != "" && e.Pod != "" && !e.Terminating {
+				nodes[e.Node] = true
+			}
+		}
+	}
+}
+
 // gather finds who serves at a place; false when there is nothing to do. A node that is leaving is left as it is: what
-// becomes of its pods is decided by its claim, and a node that stays after all finds its marks where they were.
-func (c *Controller) gather(v *cluster.StoreView, w *placeWork) bool {
+// becomes of its pods is decided by its claim, and a node that stays after all finds its marks where they were. spares remembers
+// which Services of the namespace have endpoints where nobody sends.
+func (c *Controller) gather(v *cluster.StoreView, w *placeWork, spares map[string]bool) bool {
 	node, there := v.Node(w.node)
 	if there && node.Leaving != guard.Stays {
 		return false
@@ -107,7 +124,12 @@ func (c *Controller) gather(v *cluster.StoreView, w *placeWork) bool {
 	if there {
 		for svc := range v.ServicesOn(w.node) {
 			if svc.Key.Namespace == w.namespace && c.wants(v, svc) && reaches(svc.Rotation.Seat(w.node)) {
-				w.serve(svc)
+				spare, known := spares[svc.Key.Name]
+				if !known {
+					spare = svc.Spare(v)
+					spares[svc.Key.Name] = spare
+				}
+				w.serve(svc, guard.Serving{Service: svc.Key.Name, Unready: svc.PublishNotReady, Sent: svc.SentTo(node), Spare: spare})
 			}
 		}
 	}
@@ -118,10 +140,11 @@ func (c *Controller) gather(v *cluster.StoreView, w *placeWork) bool {
 // reaches reports whether the balancer sends to a node or could.
 func reaches(seat guard.Seat) bool { return seat.In != guard.No || seat.Eligible }
 
-// serve adds the ports of a Service with who serves them.
-func (w *placeWork) serve(svc *guard.ServiceFacts) {
+// serve adds the ports of a Service with who serves them; each is like one that nobody serves yet.
+func (w *placeWork) serve(svc *guard.ServiceFacts, like guard.Serving) {
+	w.sum += maphash.String(seed, fmt.Sprint(like))
 	for i := range svc.Ports {
-		s := guard.Serving{Service: svc.Key.Name, Unready: svc.PublishNotReady}
+		s := like
 		for k := range svc.Ports[i].Endpoints {
 			e := &svc.Ports[i].Endpoints[k]
 			if e.Node != w.node || e.Pod == "" || e.PodKey.Namespace != w.namespace {
@@ -129,6 +152,7 @@ func (w *placeWork) serve(svc *guard.ServiceFacts) {
 			}
 			s.Pods = append(s.Pods, e.Pod)
 			w.keys[e.Pod] = e.PodKey
+			w.ready[e.Pod] = w.ready[e.Pod] || e.Ready && !e.Terminating && !svc.PublishNotReady
 			// Order must not matter: slices list endpoints in any.
 			w.sum += maphash.String(seed, fmt.Sprint(svc.Key.Name, i, e.Pod, e.Ready, e.Serving, e.Terminating))
 		}
@@ -154,6 +178,32 @@ func (w *placeWork) request(pods map[types.UID]*corev1.Pod, foreign map[types.UI
 		r.Pods = append(r.Pods, p)
 	}
 	return r
+}
+
+// lags reports whether slices show a pod as Ready that is not, or not any more. They may never say so: a pod that is not Ready for
+// a moment changes no slice.
+func (w *placeWork) lags(r *guard.KeeperRequest) bool {
+	usable := map[types.UID]bool{}
+	for i := range r.Pods {
+		usable[r.Pods[i].UID] = r.Pods[i].Usable
+	}
+	for uid, ready := range w.ready {
+		if ready && !usable[uid] {
+			return true
+		}
+	}
+	return false
+}
+
+// orphaned reports whether a pod with a young mark has no owner, and so no cost: one may adopt it any moment, as when pods were
+// there before their ReplicaSet was.
+func orphaned(plan *guard.KeeperPlan, pods map[types.UID]*corev1.Pod) bool {
+	for mark := range plan.Since {
+		if pod := pods[mark.Pod]; pod != nil && metav1.GetControllerOfNoCopy(pod) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // foreignOwners lists the owners whose pods have deletion costs that somebody else sets.

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -18,7 +19,11 @@ import (
 // fieldManager is the name under which marks are written.
 const fieldManager = "safedrain-gate"
 
-// write changes the marks of one pod, and its deletion cost, in one patch that fails when the pod changed since it was read.
+// errChanged is of a pod that changed between its reading and its patch: it is to be read again.
+var errChanged = errors.New("the pod changed meanwhile")
+
+// write changes the marks of one pod, and its deletion cost, in one patch that fails with errChanged when the pod changed since
+// it was read.
 func (c *Controller) write(ctx context.Context, pod *corev1.Pod, change *guard.KeeperChange) error {
 	patch, err := patchOf(pod, change)
 	if err != nil {
@@ -29,6 +34,8 @@ func (c *Controller) write(ctx context.Context, pod *corev1.Pod, change *guard.K
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
+	case apierrors.IsConflict(err):
+		return errChanged
 	case err != nil:
 		return fmt.Errorf("mark pod %s: %w", change.Pod, err)
 	}
@@ -44,6 +51,8 @@ func patchOf(pod *corev1.Pod, change *guard.KeeperChange) ([]byte, error) {
 	switch change.Cost {
 	case guard.CostIsSet:
 		annotations[corev1.PodDeletionCost] = guard.KeeperCost
+	case guard.CostIsIdle:
+		annotations[corev1.PodDeletionCost] = guard.IdleCost
 	case guard.CostIsTaken:
 		annotations[corev1.PodDeletionCost] = nil
 	case guard.CostStays:

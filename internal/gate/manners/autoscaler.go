@@ -17,6 +17,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/gate/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -62,7 +63,7 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return
 			case <-tick.C():
-				if err := a.detect(ctx); err != nil && ctx.Err() == nil {
+				if err := safely.Call(func() error { return a.detect(ctx) }); err != nil && ctx.Err() == nil {
 					a.Log.Warn("cannot find out whether there is a cluster-autoscaler", "error", err)
 				}
 			}
@@ -145,19 +146,15 @@ func annotate(ctx context.Context, client kubernetes.Interface, node string, set
 	if err != nil {
 		return err
 	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("annotate node %q: %w", node, err)
-	}
-	return nil
+	return patchNode(ctx, client, node, patch)
 }
 
 // own are the annotations of Nodes that this package and the reviews write; those of claims are not among them.
 var own = []string{AnnotationDelay, claim.AnnotationRefused}
 
 // ClearNodes takes off every node what the gate wrote there besides claims, as when it is uninstalled, and returns on how many
-// nodes there was something.
-func ClearNodes(ctx context.Context, client kubernetes.Interface) (int, error) {
+// nodes there was something. A dry run only counts them.
+func ClearNodes(ctx context.Context, client kubernetes.Interface, dryRun bool) (int, error) {
 	cleared := 0
 	opts := metav1.ListOptions{Limit: 500}
 	for {
@@ -166,13 +163,16 @@ func ClearNodes(ctx context.Context, client kubernetes.Interface) (int, error) {
 			return cleared, fmt.Errorf("list nodes: %w", err)
 		}
 		for i := range page.Items {
-			did, err := clearNode(ctx, client, &page.Items[i])
-			if err != nil {
-				return cleared, err
+			patch := unmarked(&page.Items[i])
+			if patch == nil {
+				continue
 			}
-			if did {
-				cleared++
+			if !dryRun {
+				if err := patchNode(ctx, client, page.Items[i].Name, patch); err != nil {
+					return cleared, err
+				}
 			}
+			cleared++
 		}
 		if page.Continue == "" {
 			return cleared, nil
@@ -181,7 +181,8 @@ func ClearNodes(ctx context.Context, client kubernetes.Interface) (int, error) {
 	}
 }
 
-func clearNode(ctx context.Context, client kubernetes.Interface, node *corev1.Node) (bool, error) {
+// unmarked is the patch that takes our annotations off a node; nil where there are none.
+func unmarked(node *corev1.Node) []byte {
 	var remove []string
 	for _, key := range own {
 		if _, ok := node.Annotations[key]; ok {
@@ -189,12 +190,16 @@ func clearNode(ctx context.Context, client kubernetes.Interface, node *corev1.No
 		}
 	}
 	if len(remove) == 0 {
-		return false, nil
+		return nil
 	}
-	patch := `{"metadata":{"annotations":{` + strings.Join(remove, ",") + `}}}`
-	_, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
+	return []byte(`{"metadata":{"annotations":{` + strings.Join(remove, ",") + `}}}`)
+}
+
+// patchNode patches a node; one that is gone needs nothing.
+func patchNode(ctx context.Context, client kubernetes.Interface, name string, patch []byte) error {
+	_, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("clear node %q: %w", node.Name, err)
+		return fmt.Errorf("annotate node %q: %w", name, err)
 	}
-	return true, nil
+	return nil
 }

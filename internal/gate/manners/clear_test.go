@@ -19,8 +19,10 @@ func TestClearNodes(t *testing.T) {
 		node("a", map[string]string{AnnotationDelay: "true", claim.AnnotationRefused: "2026-11-30T14:00:00Z", "other": "x"}),
 		node("b", map[string]string{claim.Annotation: "{}"}),
 	)
-	if n, err := ClearNodes(t.Context(), client); err != nil || n != 1 {
-		t.Errorf("cleared %d nodes: %v", n, err)
+	for _, dryRun := range []bool{true, false} {
+		if n, err := ClearNodes(t.Context(), client, dryRun); err != nil || n != 1 {
+			t.Errorf("dry run %v: cleared %d nodes: %v", dryRun, n, err)
+		}
 	}
 	for name, left := range map[string]string{"a": "other", "b": claim.Annotation} {
 		n, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})

@@ -75,7 +75,7 @@ type machine struct {
 // time.
 func (m *Machines) Run(ctx context.Context) error {
 	for told := false; ; {
-		resource, err := m.discover(ctx)
+		resource, err := discover(ctx, m.Client, m.Dynamic)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it is to end
@@ -105,8 +105,8 @@ func (m *Machines) Run(ctx context.Context) error {
 }
 
 // discover finds the version in which Machines are served; empty: none.
-func (m *Machines) discover(ctx context.Context) (schema.GroupVersionResource, error) {
-	body, err := m.Client.Discovery().RESTClient().Get().AbsPath("/apis", groupCAPI).SetHeader("Accept", "application/json").Do(ctx).Raw()
+func discover(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface) (schema.GroupVersionResource, error) {
+	body, err := client.Discovery().RESTClient().Get().AbsPath("/apis", groupCAPI).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if apierrors.IsNotFound(err) {
 		return schema.GroupVersionResource{}, nil
 	}
@@ -118,7 +118,7 @@ func (m *Machines) discover(ctx context.Context) (schema.GroupVersionResource, e
 		return schema.GroupVersionResource{}, fmt.Errorf("ask which versions of %s are served: %w", groupCAPI, err)
 	}
 	resource := schema.GroupVersionResource{Group: groupCAPI, Version: group.PreferredVersion.Version, Resource: kindMachines}
-	_, err = m.Dynamic.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+	_, err = objects.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
 	case apierrors.IsNotFound(err):
 		return schema.GroupVersionResource{}, nil
@@ -326,16 +326,17 @@ func patchMachine(ctx context.Context, machines dynamic.NamespaceableResourceInt
 	return nil
 }
 
-// Clear takes the hook off every Machine, as when the gate is uninstalled, and returns how many there were.
-func (m *Machines) Clear(ctx context.Context) (int, error) {
-	resource, err := m.discover(ctx)
+// ClearMachines takes the hook off every Machine, as when the gate is uninstalled, and returns how many there were. A dry run
+// only counts them.
+func ClearMachines(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, dryRun bool) (int, error) {
+	resource, err := discover(ctx, client, objects)
 	if err != nil || resource.Empty() {
 		return 0, err
 	}
 	cleared := 0
 	opts := metav1.ListOptions{Limit: 500}
 	for {
-		page, err := m.Dynamic.Resource(resource).List(ctx, opts)
+		page, err := objects.Resource(resource).List(ctx, opts)
 		if err != nil {
 			return cleared, fmt.Errorf("list machines: %w", err)
 		}
@@ -345,8 +346,10 @@ func (m *Machines) Clear(ctx context.Context) (int, error) {
 				continue
 			}
 			key := guard.Key{Namespace: u.GetNamespace(), Name: u.GetName()}
-			if err := patchMachine(ctx, m.Dynamic.Resource(resource), key, nil); err != nil {
-				return cleared, err
+			if !dryRun {
+				if err := patchMachine(ctx, objects.Resource(resource), key, nil); err != nil {
+					return cleared, err
+				}
 			}
 			cleared++
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/gate/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -118,7 +119,7 @@ func (n *nodes) next(ctx context.Context) bool {
 		return false
 	}
 	defer n.queue.Done(name)
-	if err := n.look(ctx, name); err != nil && ctx.Err() == nil {
+	if err := safely.Call(func() error { return n.look(ctx, name) }); err != nil && ctx.Err() == nil {
 		n.log.Warn("a node is not marked as it should be; trying again", "node", name, "error", err)
 		n.queue.AddRateLimited(name)
 		return true

@@ -20,6 +20,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/internal/drain"
+	"github.com/safedrain/safedrain/internal/gate/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -141,6 +142,9 @@ func (c *Controller) Node(name string) {
 	}
 }
 
+// afterPanic is when a node is looked at again with which something went wrong that must not.
+const afterPanic = time.Minute
+
 // next works on one node; false when the queue has shut down. The queue hands out a node to one worker at a time.
 func (c *Controller) next(ctx context.Context, queue workqueue.TypedDelayingInterface[string]) bool {
 	name, over := queue.Get()
@@ -148,7 +152,11 @@ func (c *Controller) next(ctx context.Context, queue workqueue.TypedDelayingInte
 		return false
 	}
 	defer queue.Done(name)
-	again, err := c.Reconcile(ctx, name)
+	again := afterPanic
+	err := safely.Call(func() (err error) {
+		again, err = c.Reconcile(ctx, name)
+		return err
+	})
 	if ctx.Err() != nil {
 		return true
 	}
