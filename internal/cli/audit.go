@@ -18,6 +18,7 @@ type auditRun struct {
 	source SourceFlags
 	output format
 	failOn string
+	fix    bool
 	probes probeFlags
 	hooks  HookFlags
 }
@@ -35,16 +36,19 @@ func (a *app) auditCommand() *cobra.Command {
 		Short: "Show the coverage of every Local Service: blackholes now, and settings that make them",
 		Long: "Show the coverage of every Local Service, or of one, as it is now: which nodes get its traffic and have no endpoint,\n" +
 			"and which settings of placement make such nodes. -n narrows it to a namespace.\n" +
+			"With --fix it prints patches that mend those settings, and where there is no safe one; nothing is applied.\n" +
 			"With --probe it connects from here to the nodes, and shows what they answer beside what the rules say.\n" +
 			"Exit 0, or 3 with --fail-on when a finding of that severity stands.",
-		Example: "  " + a.name + " audit\n  " + a.name + " audit ingress/edge -o wide\n  " + a.name + " audit -f dump.yaml --fail-on=warn",
-		Args:    atMost(1),
-		RunE:    r.run,
+		Example: "  " + a.name + " audit\n  " + a.name + " audit ingress/edge -o wide\n  " + a.name + " audit -f dump.yaml --fail-on=warn\n  " +
+			a.name + " audit --fix\n  " + a.name + " audit --fix -o yaml >kustomization.yaml",
+		Args: atMost(1),
+		RunE: r.run,
 	}
 	r.source.bind(cmd.Flags())
 	cmd.Flags().VarP(&r.output, "output", "o", "Output format: json, yaml, wide or name.")
 	r.hooks.bind(cmd.Flags())
 	cmd.Flags().StringVar(&r.failOn, "fail-on", "", "Exit 3 when a finding of this severity or a graver one stands: warn or block.")
+	cmd.Flags().BoolVar(&r.fix, "fix", false, "Print the commands that apply patches against what was found; with -o json or yaml the patches as a kustomize Component.")
 	r.probes.bind(cmd.Flags())
 	return cmd
 }
@@ -58,6 +62,9 @@ func (r *auditRun) run(cmd *cobra.Command, args []string) error {
 	if r.failOn != "" && r.failOn != failOnWarn && r.failOn != failOnBlock {
 		return usagef("--fail-on=%s: want warn or block", r.failOn)
 	}
+	if r.fix && (r.probes.on || r.output == formatWide || r.output == formatName) {
+		return usagef("--fix goes with neither --probe nor -o %s nor -o %s", formatWide, formatName)
+	}
 	if err := r.probes.check(cmd.Flags(), &r.source); err != nil {
 		return err
 	}
@@ -70,7 +77,12 @@ func (r *auditRun) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	view.typed = typedFlags(r.app.name, cmd.Flags())
-	if err := r.print(report, view); err != nil {
+	view.source = r.source
+	print := func() error { return r.print(report, view) }
+	if r.fix {
+		print = func() error { return r.printFixes(report) }
+	}
+	if err := print(); err != nil {
 		return err
 	}
 	if r.fails(report) {
@@ -116,6 +128,9 @@ func (r *auditRun) judge(ctx context.Context, filter guard.AuditFilter) (*guard.
 	}
 	ix := w.snap.Index(w.hooks, nil)
 	report := guard.Audit(ix, filter)
+	if err := r.gate(ctx, ix, filter, &report); err != nil {
+		return nil, nil, err
+	}
 	skipped := ix.Skipped()
 	report.Skipped.OtherProxy, report.Skipped.Headless, report.Skipped.ExternalName = skipped.OtherProxy, skipped.Headless, skipped.ExternalName
 	if filter.Name != "" && len(report.Services) == 0 {
@@ -136,6 +151,25 @@ func (r *auditRun) judge(ctx context.Context, filter guard.AuditFilter) (*guard.
 		}
 	}
 	return &report, view, nil
+}
+
+// gate adds what a gate that is installed in a live cluster does not cover.
+func (r *auditRun) gate(ctx context.Context, ix guard.Index, filter guard.AuditFilter, report *guard.CoverageReport) error {
+	if r.source.offline() {
+		return nil
+	}
+	c, err := r.app.kube.clients()
+	if err != nil {
+		return err
+	}
+	facts, err := cluster.Gate(ctx, c)
+	if err != nil {
+		return &connectError{kube: r.app.kube, err: err}
+	}
+	if facts != nil {
+		report.Findings = append(report.Findings, guard.Ungated(ix, filter, facts)...)
+	}
+	return nil
 }
 
 func (r *auditRun) print(report *guard.CoverageReport, view *auditView) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/internal/drain"
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/guard/placement"
 )
 
 // planRun is the command plan: its flags and what they become.
@@ -78,7 +79,7 @@ func (r *planRun) world(ctx context.Context, picked *chosen) (*world, []string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	scope := cluster.Scope{Nodes: picked.names, AllPods: picked.every, PageSize: r.flags.pageSize(), Hold: sorted(r.flags.Hold), Placement: !r.each}
+	scope := cluster.Scope{Nodes: picked.names, AllPods: picked.every, PageSize: r.flags.pageSize(), Hold: sorted(r.flags.Hold), Placement: true}
 	if !r.source.offline() && !picked.every {
 		if scope.Nodes, err = picked.live(ctx, r.app.kube); err != nil {
 			return nil, nil, err
@@ -104,31 +105,35 @@ func request(o *drain.Options, nodes ...string) guard.Request {
 	return req
 }
 
-// judge plans the drain of some nodes in a world.
-func (w *world) judge(o *drain.Options, nodes ...string) guard.DrainPlan {
-	return guard.Plan(w.snap.Index(w.hooks, nodes), request(o, nodes...))
+// judge plans the drain of some nodes in a world; places is where pods can be placed, nil for nothing about that.
+func (w *world) judge(o *drain.Options, places *placement.Cluster, nodes ...string) guard.DrainPlan {
+	req := request(o, nodes...)
+	req.Cluster = places
+	return guard.Plan(w.snap.Index(w.hooks, nodes), req)
 }
 
 func (r *planRun) printPlan(cmd *cobra.Command, w *world, o *drain.Options) error {
-	req := request(o, o.Nodes...)
-	req.Cluster = w.snap.Placement()
-	plan := guard.Plan(w.snap.Index(w.hooks, o.Nodes), req)
+	judged := w.judge(o, w.snap.Placement(), o.Nodes...)
+	plan, err := r.app.surged(cmd.Context(), w, &r.source, o, &judged)
+	if err != nil {
+		return err
+	}
 	if note := w.snap.PlacementNote(); note != "" {
 		r.app.warn(note)
 	}
 	out := r.app.streams.Out
 	if r.output.document() {
-		if err := writeDocument(out, r.output, &plan, drainable(&plan)); err != nil {
+		if err := writeDocument(out, r.output, plan, drainable(plan)); err != nil {
 			return err
 		}
-		return exitWith(planCode(&plan))
+		return exitWith(planCode(plan))
 	}
-	v := r.app.planView(cmd, w, o, &plan)
+	v := r.app.planView(cmd, w, o, plan)
 	v.wide = r.output == formatWide
 	if _, err := io.WriteString(escaping{out}, planText(v)); err != nil {
 		return err
 	}
-	return exitWith(planCode(&plan))
+	return exitWith(planCode(plan))
 }
 
 // planView gathers what the text of a plan needs.
@@ -145,7 +150,7 @@ func (w *world) alone(o *drain.Options, plan *guard.DrainPlan) []string {
 		return nil
 	}
 	for _, n := range plan.Nodes {
-		if p := w.judge(o, n); p.Refused() {
+		if p := w.judge(o, nil, n); p.Refused() {
 			return nil
 		}
 	}

@@ -20,8 +20,12 @@ type planList struct {
 func (r *planRun) printEach(_ *cobra.Command, w *world, o *drain.Options) error {
 	list := planList{APIVersion: guard.APIVersion, Kind: guard.KindDrainPlan + "List", Items: []guard.DrainPlan{}}
 	code, names := 0, []string(nil)
+	if note := w.snap.PlacementNote(); note != "" {
+		r.app.warn(note)
+	}
+	places := w.snap.Placement()
 	for _, node := range o.Nodes {
-		plan := w.judge(o, node)
+		plan := w.judge(o, places, node)
 		list.Items = append(list.Items, plan)
 		code = max(code, planCode(&plan))
 		names = append(names, drainable(&plan)...)

@@ -16,6 +16,7 @@ type auditView struct {
 	wide    bool
 	tainted map[string]bool // control plane nodes that take no pods
 	filter  guard.AuditFilter
+	source  SourceFlags
 }
 
 // auditText is what `safedrain audit` prints: how many Services drop traffic, the matrix with those first, and for each
@@ -37,8 +38,15 @@ func auditText(v *auditView) string {
 		}
 	}
 	for _, f := range v.report.Findings {
+		if f.Code == guard.ClientAddressHidden && !v.wide {
+			continue
+		}
 		b.WriteByte('\n')
-		writeLabelled(&b, "WARN", strings.Join(slashed(ranges(f.Nodes)), ", ")+": "+f.Message)
+		text := f.Message
+		if len(f.Nodes) > 0 {
+			text = strings.Join(slashed(ranges(f.Nodes)), ", ") + ": " + text
+		}
+		writeLabelled(&b, strings.ToUpper(string(f.Severity)), text)
 		if f.Advice != "" {
 			writeVerb(&b, "fix", f.Advice)
 		}

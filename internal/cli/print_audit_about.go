@@ -46,10 +46,30 @@ func (v *auditView) about(s *guard.ServicePlan) string {
 		}
 		writeAudit(&b, map[bool]string{true: "fix"}[i == 0], fix)
 	}
+	if v.mends(s) {
+		writeAudit(&b, "patch", v.again().with("--fix").command("audit", s.Key().String()))
+	}
 	if placement {
 		writeAudit(&b, "or", "policy Cluster, if nobody needs the client's IP")
 	}
 	return b.String()
+}
+
+// again are the flags by which the same is looked at.
+func (v *auditView) again() typed {
+	t := v.typed.only(whereFlags...)
+	if v.source.Example != "" {
+		t.flags = append(t.flags, typedFlag{name: "example", values: []string{v.source.Example}})
+	}
+	if len(v.source.Files) > 0 {
+		t.flags = append(t.flags, typedFlag{name: "file", values: v.source.Files})
+	}
+	return t
+}
+
+// mends reports whether audit --fix has something to say of a Service.
+func (v *auditView) mends(s *guard.ServicePlan) bool {
+	return slices.ContainsFunc(v.report.Hazards, func(h guard.Hazard) bool { return h.Service == s.Key() })
 }
 
 func (v *auditView) nodesOf(f *guard.Finding) string {

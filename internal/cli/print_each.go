@@ -97,7 +97,7 @@ func whyShort(p *guard.DrainPlan) string {
 	seen := map[string]bool{}
 	rs := reasons(p)
 	for _, g := range grouped(rs) {
-		if g.cause == causeWarn {
+		if g.cause == causeWarn && (g.code != guard.ReplacementUnschedulable || len(parts) > 0) {
 			continue
 		}
 		var words string
@@ -130,6 +130,8 @@ func shortCode(c guard.Code) string {
 		guard.BudgetMultiple:   "two budgets",
 		guard.BudgetBroken:     "budget broken",
 		guard.DoNotEvict:       "asks to be left alone",
+
+		guard.ReplacementUnschedulable: "replacement fits nowhere",
 	}
 	if w := words[c]; w != "" {
 		return w

@@ -20,6 +20,7 @@ const (
 	roleReadOnly = "safedrain-read-only"
 	roleHook     = "safedrain-hook-"
 	roleHold     = "safedrain-hold"
+	roleSurge    = "safedrain-surge"
 )
 
 // permission is one row of the table of what the commands ask of the API server.
@@ -43,6 +44,7 @@ var permissions = []permission{
 	{group: "apps", resource: "statefulsets", verbs: []string{"get"}},
 	{group: "apps", resource: "replicasets", verbs: []string{"get", "list"}},
 	{group: "autoscaling", resource: "horizontalpodautoscalers", verbs: []string{"list"}},
+	{group: "admissionregistration.k8s.io", resource: "validatingwebhookconfigurations", verbs: []string{"list"}}, // audit, where a gate is
 	{group: "", resource: "namespaces", verbs: []string{"list"}},
 	{group: "", resource: "persistentvolumes", verbs: []string{"list"}},
 	{group: "", resource: "persistentvolumeclaims", verbs: []string{"list"}},
@@ -64,10 +66,20 @@ var holdPermissions = []permission{
 	{group: "networking.k8s.io", resource: "networkpolicies", verbs: []string{"list"}},
 }
 
+// surgePermissions are what --surge needs beyond a drain.
+var surgePermissions = []permission{
+	{group: "apps", resource: "deployments", verbs: []string{"patch"}},
+	{group: "autoscaling", resource: "horizontalpodautoscalers", verbs: []string{"get", "patch"}},
+	{group: "keda.sh", resource: "scaledobjects", verbs: []string{"get", "list", "patch"}},
+	{group: "", resource: "pods", verbs: []string{"patch"}},
+	{group: "", resource: "resourcequotas", verbs: []string{"list"}},
+}
+
 // rbacFlags are the flags of rbac.
 type rbacFlags struct {
 	readOnly bool
 	hold     bool
+	surge    bool
 	hooks    []string
 }
 
@@ -95,12 +107,19 @@ func (a *app) rbacCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "Only what plan, audit and hooks need.")
 	cmd.Flags().BoolVar(&flags.hold, "hold", false, "Only what --hold needs beyond a drain, a role of its own.")
+	cmd.Flags().BoolVar(&flags.surge, "surge", false, "Only what --surge needs beyond a drain, a role of its own.")
 	cmd.Flags().StringSliceVar(&flags.hooks, "hook", nil, "Only what these hooks need.")
 	return cmd
 }
 
 // role makes the ClusterRole that the flags ask for.
 func (f *rbacFlags) role(hooks []lbhooks.Description) (*rbacv1.ClusterRole, error) {
+	if f.surge {
+		if f.hold || f.readOnly || len(f.hooks) > 0 {
+			return nil, usagef("--surge is a role of its own: leave out --hold, --read-only and --hook")
+		}
+		return clusterRole(roleSurge, surgePermissions), nil
+	}
 	if f.hold {
 		if f.readOnly || len(f.hooks) > 0 {
 			return nil, usagef("--hold is a role of its own: leave out --read-only and --hook")

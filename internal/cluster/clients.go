@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/safedrain/safedrain/pkg/guard"
@@ -21,6 +22,7 @@ type Clients struct {
 	Kubernetes kubernetes.Interface
 	Dynamic    dynamic.Interface            // nil: objects of hooks are not read
 	Discovery  discovery.DiscoveryInterface // nil: Kubernetes.Discovery()
+	Metadata   metadata.Interface           // nil: what only the metadata of objects tells is not read
 
 	mu     sync.Mutex
 	served servedKinds
@@ -60,5 +62,9 @@ func NewClients(cfg *rest.Config) (*Clients, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build a dynamic client for %s: %w", cfg.Host, err)
 	}
-	return &Clients{Kubernetes: k, Dynamic: d, Discovery: k.Discovery()}, nil
+	m, err := metadata.NewForConfig(ConfigFor(cfg))
+	if err != nil {
+		return nil, fmt.Errorf("build a client of metadata for %s: %w", cfg.Host, err)
+	}
+	return &Clients{Kubernetes: k, Dynamic: d, Discovery: k.Discovery(), Metadata: m}, nil
 }

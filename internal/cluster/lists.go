@@ -18,6 +18,7 @@ var (
 	listDaemonSets   = Verb{Verb: "list", Resource: "daemonsets", Group: "apps", Why: "without it a pod is not found to have lost its DaemonSet"}
 	listDeployments  = Verb{Verb: "list", Resource: "deployments", Group: "apps", Why: "without it placement is not audited"}
 	listStatefulSets = Verb{Verb: "list", Resource: "statefulsets", Group: "apps", Why: "without it placement is not audited"}
+	listAutoscalers  = Verb{Verb: "list", Resource: "horizontalpodautoscalers", Group: "autoscaling", Why: "without it their bounds are not audited"}
 )
 
 // kinds returns the LISTs that the rules need, the largest first.
@@ -38,7 +39,7 @@ func (l *loader) kinds() []func(context.Context) error {
 		}
 	}
 	if l.scope.Workloads {
-		lists = append(lists, l.deployments, l.statefulSets)
+		lists = append(lists, l.deployments, l.statefulSets, l.autoscalers)
 	}
 	return lists
 }
@@ -152,6 +153,20 @@ func (l *loader) statefulSets(ctx context.Context) error {
 		}
 		for i := range page.Items {
 			*kept = append(*kept, trimStatefulSet(&page.Items[i], in))
+		}
+		return page.Continue, nil
+	}, func() { *kept = nil })
+}
+
+func (l *loader) autoscalers(ctx context.Context) error {
+	in, kept := interner{}, &l.into.autoscalers
+	return l.pages(ctx, listAutoscalers, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := l.clients.Kubernetes.AutoscalingV2().HorizontalPodAutoscalers("").List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			*kept = append(*kept, trimAutoscaler(&page.Items[i], in))
 		}
 		return page.Continue, nil
 	}, func() { *kept = nil })

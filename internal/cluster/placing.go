@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -42,10 +43,14 @@ type placing struct {
 
 // placement reads where the pods of the scope's nodes can be placed: nothing where none of a Local Service goes.
 func (l *loader) placement(ctx context.Context, s *Snapshot) error {
-	if !l.scope.Placement || l.scope.AllPods {
+	if !l.scope.Placement {
 		return nil
 	}
-	going := s.endpointsGoing(l.scope.Nodes)
+	nodes := uniqueSorted(l.scope.Nodes)
+	if l.scope.AllPods {
+		nodes = slices.Sorted(maps.Keys(s.nodeAt))
+	}
+	going := s.endpointsGoing(nodes)
 	if len(going) == 0 {
 		return nil
 	}
@@ -59,7 +64,7 @@ func (l *loader) placement(ctx context.Context, s *Snapshot) error {
 		p.at[n.Name] = i
 		p.cluster.Nodes = append(p.cluster.Nodes, placement.Node{Object: n})
 	}
-	for _, n := range uniqueSorted(l.scope.Nodes) {
+	for _, n := range nodes {
 		p.cluster.Nodes[p.at[n]].Whole = true
 		for _, pod := range s.podsOn[n] {
 			p.take(pod)
@@ -68,8 +73,10 @@ func (l *loader) placement(ctx context.Context, s *Snapshot) error {
 	if err := p.around(ctx); err != nil {
 		return err
 	}
-	if err := p.room(ctx); err != nil {
-		return err
+	if !l.scope.AllPods {
+		if err := p.room(ctx); err != nil {
+			return err
+		}
 	}
 	s.placing, s.placedBy = p.cluster, p.note
 	s.missing = distinct(append(s.missing, l.into.missing...))

@@ -29,7 +29,11 @@ var (
 func (p *placing) around(ctx context.Context) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxParallel)
-	for _, sel := range placement.Selections(p.question) {
+	selections := placement.Selections(p.question)
+	if p.scope.AllPods { // they are at hand
+		selections = nil
+	}
+	for _, sel := range selections {
 		if sel.Everything() {
 			p.note = "every pod of the cluster was listed: " + sel.Of + " keeps to or from pods of any kind"
 			group.Go(func() error { return p.everything(gctx) })

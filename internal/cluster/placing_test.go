@@ -36,9 +36,9 @@ func (p *podLists) everything() int {
 	return len(slices.DeleteFunc(slices.Clone(p.seen), func(q string) bool { return strings.Contains(q, "elector=") || strings.Contains(q, "namespaces/") }))
 }
 
-// placed serves a generated cluster whose nodes have room and whose pods are all there, loads what the drain of n0 needs,
-// and plans it.
-func placed(t *testing.T, nodes int, change func(*clustertest.Cluster)) (*podLists, *cluster.Snapshot, guard.DrainPlan) {
+// placed serves a generated cluster whose nodes have room and whose pods are all there, loads what the scope says, and plans
+// the drain of n0.
+func placed(t *testing.T, scope cluster.Scope, nodes int, change func(*clustertest.Cluster)) (*podLists, *cluster.Snapshot, guard.DrainPlan) {
 	t.Helper()
 	c := clustertest.Large(nodes, 60, nodes)
 	for _, n := range c.Nodes {
@@ -76,7 +76,7 @@ func placed(t *testing.T, nodes int, change func(*clustertest.Cluster)) (*podLis
 		t.Fatal(err)
 	}
 	clients.Dynamic = nil // no hooks
-	s, err := cluster.Load(t.Context(), clients, nil, cluster.Scope{Nodes: []string{"n0"}, Placement: true})
+	s, err := cluster.Load(t.Context(), clients, nil, scope)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestPlacementReads(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lists, s, plan := placed(t, nodes, c.change)
+			lists, s, plan := placed(t, cluster.Scope{Nodes: []string{"n0"}, Placement: true}, nodes, c.change)
 			if n := lists.with("fieldSelector="); n > c.perNode || n == 0 {
 				t.Errorf("%d nodes were looked into, want 1 to %d", n, c.perNode)
 			}
@@ -165,5 +165,24 @@ func TestPlacementReads(t *testing.T) {
 				t.Error("no Service's replacements were judged")
 			}
 		})
+	}
+}
+
+// TestPlacementOfEveryNode: where every pod is listed anyway, nothing more is read of pods, and every node counts.
+func TestPlacementOfEveryNode(t *testing.T) {
+	lists, s, plan := placed(t, cluster.Scope{AllPods: true, Placement: true}, 40, func(*clustertest.Cluster) {})
+	if len(lists.seen) != 1 || s.PlacementNote() != "" {
+		t.Errorf("LISTs of pods %q, note %q; want one and none", lists.seen, s.PlacementNote())
+	}
+	judged := slices.DeleteFunc(plan.Services, func(p guard.ServicePlan) bool { return p.Replacements == nil })
+	if len(judged) == 0 {
+		t.Fatal("no Service's replacements were judged")
+	}
+	for i := range judged {
+		for _, r := range judged[i].Replacements.Pods {
+			if r.Fits != 39 || r.Unread != 0 || r.May == "" {
+				t.Errorf("%s: %+v, want room on each of 39 nodes", judged[i].Key(), r)
+			}
+		}
 	}
 }

@@ -193,9 +193,13 @@ func appendAutoscaler(to []guard.Autoscaler, a *autoscalingv2.HorizontalPodAutos
 	if a.Namespace != key.Namespace || ref.Kind != kind || ref.Name != key.Name || group != appsv1.GroupName {
 		return to
 	}
-	return append(to, guard.Autoscaler{
+	of := guard.Autoscaler{
 		Key: guard.Key{Namespace: a.Namespace, Name: a.Name}, Min: replicas(a.Spec.MinReplicas), Max: a.Spec.MaxReplicas,
-	})
+	}
+	if owner := metav1.GetControllerOf(a); owner != nil {
+		of.By = owner.Kind + "/" + owner.Name
+	}
+	return append(to, of)
 }
 
 // ReadScaleTarget reads a workload live, with a few requests whatever the size of the cluster, as the rules of a scaling want

@@ -75,7 +75,7 @@ type listing struct {
 	deployments  []*appsv1.Deployment
 	statefulSets []*appsv1.StatefulSet
 	replicaSets  []*appsv1.ReplicaSet                     // from files
-	autoscalers  []*autoscalingv2.HorizontalPodAutoscaler // from files
+	autoscalers  []*autoscalingv2.HorizontalPodAutoscaler // from files, and for an audit
 	policies     []*networkingv1.NetworkPolicy
 	places       places // from files
 	custom       map[schema.GroupKind][]*unstructured.Unstructured

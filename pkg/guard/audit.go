@@ -1,8 +1,11 @@
 package guard
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // AuditFilter narrows an audit; empty fields let everything through.
@@ -20,26 +23,61 @@ func (f *AuditFilter) lets(k Key) bool {
 func Audit(ix Index, filter AuditFilter) CoverageReport {
 	report := CoverageReport{APIVersion: APIVersion, Kind: KindCoverageReport, Services: []ServicePlan{}, Findings: []Finding{}}
 	loss := &Loss{Nodes: map[string]bool{}, Flags: &Flags{}}
+	ground := groundOf(ix)
+	var hidden []string
 	for svc := range ix.Services() {
 		if !filter.lets(svc.Key) {
 			continue
 		}
 		if !svc.Local() {
 			report.Skipped.ClusterPolicy++
+			if svc.Type == corev1.ServiceTypeLoadBalancer || svc.Type == corev1.ServiceTypeNodePort {
+				hidden = append(hidden, svc.Key.String())
+			}
 			continue
 		}
 		j := judge(svc, ix, loss)
 		j.matrix()
+		a := newAudited(j, ground)
 		if svc.External {
-			j.placement()
+			a.placement()
+			a.tainted()
+			a.rollouts()
+			a.floors()
 			j.impossible()
+		}
+		if svc.Internal {
+			a.internalTrap()
 		}
 		sortFindings(j.plan.Findings)
 		report.Services = append(report.Services, j.plan)
+		report.Hazards = append(report.Hazards, a.hazards...)
 	}
 	slices.SortFunc(report.Services, func(a, b ServicePlan) int { return a.Key().Compare(b.Key()) })
+	slices.SortStableFunc(report.Hazards, func(a, b Hazard) int { return a.Service.Compare(b.Service) })
 	report.Findings = append(report.Findings, forgotten(ix, &Request{})...)
+	report.Findings = append(report.Findings, addressHidden(hidden)...)
 	return report
+}
+
+// addressHidden notes what cannot be seen from here: whether pods behind policy Cluster pass a client's address on that is
+// a node's.
+func addressHidden(services []string) []Finding {
+	if len(services) == 0 {
+		return nil
+	}
+	slices.Sort(services)
+	const shown = 6
+	names := strings.Join(services[:min(shown, len(services))], ", ")
+	if more := len(services) - shown; more > 0 {
+		names += fmt.Sprintf(" +%d", more)
+	}
+	return []Finding{{
+		Code: ClientAddressHidden, Severity: Info,
+		Message: "policy Cluster: " + names + ": their pods may see the address of a node in place of the client's",
+		Advice: "nothing here tells whether one is an ingress proxy whose backends trust X-Forwarded-For; if so, they are told a node's " +
+			"address: policy Local, or PROXY protocol from the balancer to the proxy",
+	}}
 }
 
 // matrix replaces the rows by one for each node that has endpoints, or gets traffic, or may.

@@ -212,4 +212,17 @@ type Workload struct {
 	Labels   map[string]string // of the template
 	Spec     *corev1.PodSpec   // of the template
 	Selector *metav1.LabelSelector
+	Rollout  Rollout
+	// Autoscalers scale it, sorted by name.
+	Autoscalers []Autoscaler
 }
+
+// Rollout is how a workload replaces its pods when its template changes.
+type Rollout struct {
+	Type        string // RollingUpdate, Recreate or OnDelete
+	Surge       int    // pods that may come before others go, as the controller rounds them; of a DaemonSet: on a node
+	Unavailable int    // pods that may be missing meanwhile
+}
+
+// Title names a workload as kubectl does: "deployment/web".
+func (w *Workload) Title() string { return strings.ToLower(w.Kind) + "/" + w.Key.Name }

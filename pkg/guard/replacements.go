@@ -48,7 +48,8 @@ func replace(ix Index, req *Request, pods []PodPlan, judgements []*judgement) {
 	if len(going) == 0 {
 		return
 	}
-	state := placement.New(req.Cluster)
+	state, giveBack := req.Cluster.Lend()
+	defer giveBack()
 	for n := range ix.Nodes() {
 		if n.leaves(req.Run) {
 			state.Leave(n.Name, string(n.Leaving))

@@ -164,6 +164,7 @@ type DrainPlan struct {
 	Withdraw   []Entry       `json:"withdraw"`
 	Pods       []PodPlan     `json:"pods"`
 	Findings   []Finding     `json:"findings"`
+	Surges     []Surge       `json:"surges,omitempty"` // what --surge starts first, and what it cannot; sorted
 }
 
 // Refused reports whether the plan may not be carried out.
@@ -177,6 +178,7 @@ type CoverageReport struct {
 	Findings   []Finding     `json:"findings"`
 	Skipped    Skipped       `json:"skipped"`
 	Probe      *ProbeSummary `json:"probe,omitempty"` // only where the audit probed
+	Hazards    []Hazard      `json:"-"`               // the findings again, as what mends them wants to know them; sorted
 }
 
 // Skipped counts what an audit did not look at, with the reason as the field's name.
@@ -195,6 +197,7 @@ type Request struct {
 	Flags   Flags
 	SkipPod func(labels map[string]string) bool // pods that --pod-selector leaves out; nil for none
 	Cluster *placement.Cluster                  // where pods can be placed; nil: nothing is said of replacements
+	Surges  []Surge                             // replicas that are started before the pods of the nodes go
 }
 
 // Flags are the options of kubectl drain that decide about pods, and ours that accept findings.
@@ -208,6 +211,7 @@ type Flags struct {
 	ForceUnsafe        []string      // "service/ns/name", "pod/ns/name", "ns/name" of a Service, or "all"
 	WaitBudget         []string      // "namespace/name" or "all"
 	Hold               []string      // Services whose pods may be held: "namespace/name" or "all"
+	Deadline           bool          // the nodes go at a time that is near: what nobody can prove refuses nothing
 	Together           bool          // the nodes are drained side by side
 	GracePeriod        time.Duration // negative: each pod's own
 }

@@ -207,7 +207,7 @@ func listKind(path string) (kind, version string) {
 	kinds := map[string]string{
 		"nodes": "NodeList", "services": "ServiceList", "pods": "PodList", "endpointslices": "EndpointSliceList",
 		"poddisruptionbudgets": "PodDisruptionBudgetList", "daemonsets": "DaemonSetList",
-		"deployments": "DeploymentList", "statefulsets": "StatefulSetList", "namespaces": "NamespaceList",
+		"deployments": "DeploymentList", "statefulsets": "StatefulSetList", "namespaces": "NamespaceList", "horizontalpodautoscalers": "HorizontalPodAutoscalerList",
 		"persistentvolumeclaims": "PersistentVolumeClaimList", "persistentvolumes": "PersistentVolumeList",
 		"storageclasses": "StorageClassList", "csinodes": "CSINodeList", "csidrivers": "CSIDriverList",
 		"volumeattachments": "VolumeAttachmentList", "csistoragecapacities": "CSIStorageCapacityList",
