@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,13 +23,17 @@ import (
 type drainRun struct {
 	app    *app
 	flags  *DrainFlags
+	roll   *RollFlags
 	output format
 }
 
-func newDrainRun(a *app) *drainRun { return &drainRun{app: a, flags: defaultDrainFlags()} }
+func newDrainRun(a *app) *drainRun {
+	return &drainRun{app: a, flags: defaultDrainFlags(), roll: defaultRollFlags()}
+}
 
 func (r *drainRun) bind(cmd *cobra.Command) {
 	r.flags.bind(cmd.Flags())
+	r.roll.bind(cmd.Flags())
 	cmd.Flags().VarP(&r.output, "output", "o", "Output format: json, yaml, wide or name. json and yaml: a DrainReport.")
 }
 
@@ -55,6 +60,9 @@ func (r *drainRun) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := r.roll.check(cmd.Flags()); err != nil {
+		return err
+	}
 	hooks, err := r.flags.chosen()
 	if err != nil {
 		return err
@@ -73,6 +81,10 @@ func (r *drainRun) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	e.pageSize, e.hold = r.flags.pageSize(), options.Flags.Hold
+	if r.roll.Rolling {
+		return r.rolling(cmd, e, options)
+	}
+	e.placement.Store(true)
 	result := r.app.withProgress(options.DryRun, r.output.document(), func(p progress) *drain.Result {
 		return e.runner(p).Drain(ctx, options)
 	})
@@ -87,6 +99,8 @@ type engine struct {
 	// pageSize and hold are as in cluster.Scope.
 	pageSize int64
 	hold     []string
+	// placement is as in cluster.Scope, of the next load alone: that which a drain is planned by.
+	placement atomic.Bool
 }
 
 func (a *app) newEngine(chosen choice) (*engine, error) {
@@ -98,16 +112,22 @@ func (a *app) newEngine(chosen choice) (*engine, error) {
 }
 
 func (e *engine) load(ctx context.Context, nodes []string) (*cluster.Snapshot, error) {
-	snap, err := cluster.Load(ctx, e.clients, e.hooks.Descriptions(), cluster.Scope{Nodes: nodes, PageSize: e.pageSize, Hold: e.hold})
+	return e.loadScope(ctx, cluster.Scope{
+		Nodes: nodes, PageSize: e.pageSize, Hold: e.hold, Placement: e.placement.Swap(false),
+	})
+}
+
+func (e *engine) loadScope(ctx context.Context, scope cluster.Scope) (*cluster.Snapshot, error) {
+	snap, err := cluster.Load(ctx, e.clients, e.hooks.Descriptions(), scope)
 	if err == nil {
-		(&world{snap, e.hooks}).check(ctx, nodes)
+		(&world{snap, e.hooks}).check(ctx, scope.Nodes)
 	}
 	return snap, err
 }
 
 func (e *engine) runner(p progress) *drain.Runner {
 	return &drain.Runner{
-		Client: e.clients.Kubernetes, Hooks: e.hooks, Load: e.load, Emit: p.emit,
+		Client: e.clients.Kubernetes, Dynamic: e.clients.Dynamic, Hooks: e.hooks, Load: e.load, Places: e.places, Emit: p.emit,
 		Clock: clock.RealClock{}, RunID: string(uuid.NewUUID()), Holder: holder(), Soft: e.app.soft,
 	}
 }
@@ -115,6 +135,14 @@ func (e *engine) runner(p progress) *drain.Runner {
 // withProgress shows a run, and says what the first signal means.
 func (a *app) withProgress(dryRun drain.DryRun, document bool, run func(progress) *drain.Result) *drain.Result {
 	p := a.newProgress(dryRun, document)
+	var result *drain.Result
+	a.whileNoting(p, func() { result = run(p) })
+	p.close()
+	return result
+}
+
+// whileNoting does something, and says what the first signal means.
+func (a *app) whileNoting(p progress, run func()) {
 	ended := make(chan struct{})
 	told := make(chan struct{})
 	go func() {
@@ -125,11 +153,9 @@ func (a *app) withProgress(dryRun drain.DryRun, document bool, run func(progress
 		case <-ended:
 		}
 	}()
-	result := run(p)
+	run()
 	close(ended)
 	<-told
-	p.close()
-	return result
 }
 
 // finish prints the end of a run and returns its exit code.

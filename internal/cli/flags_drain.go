@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/safedrain/safedrain/internal/drain"
+	"github.com/safedrain/safedrain/internal/surge"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -31,6 +32,7 @@ type DrainFlags struct {
 	Timeout            time.Duration
 
 	AcceptUnproven    []string
+	Deadline          time.Duration
 	ForceUnsafe       []string
 	Hold              []string
 	Hooks             []string
@@ -40,6 +42,7 @@ type DrainFlags struct {
 	Rollback          bool
 	Settle            time.Duration
 	StayUp            bool
+	Surge             string
 	TakeOver          bool
 	WaitBudget        []string
 	WaitReplacements  bool
@@ -75,6 +78,7 @@ func (f *DrainFlags) bind(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.Timeout, "timeout", f.Timeout, "The length of time to wait before giving up, zero means infinite.")
 
 	fs.StringSliceVar(&f.AcceptUnproven, "accept-unproven", nil, "Services (namespace/name, a glob of it, or all) that may be drained without proof that the node left rotation: withdraw, settle, evict.")
+	fs.DurationVar(&f.Deadline, "deadline", f.Deadline, "The time after which the nodes are gone whatever happens, as on preemption: pods serve as long as they can, and end before it even without proof (exit code 5).")
 	fs.StringSliceVar(&f.ForceUnsafe, "force-unsafe", nil, "What may break: service/namespace/name, pod/namespace/name, or all. Budgets are never forced.")
 	fs.StringSliceVar(&f.Hold, "hold", nil, "Services (namespace/name, or all; bare: all) whose pods may be held while the health check of their balancer fails, where nothing else takes the node out.")
 	fs.Lookup("hold").NoOptDefVal = "all"
@@ -85,6 +89,8 @@ func (f *DrainFlags) bind(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Rollback, "rollback", f.Rollback, "Undo what was set on the node on every outcome but success.")
 	fs.DurationVar(&f.Settle, "settle", f.Settle, "Time to wait after each proof, in place of the hook's own.")
 	fs.BoolVar(&f.StayUp, "stay-up", f.StayUp, "The node keeps running: endpoints that are not evicted stay.")
+	fs.StringVar(&f.Surge, "surge", f.Surge, "Start one more replica before the pods go, and take it back afterwards: last (bare: last) for workloads whose Service would be left without an endpoint, all for every one behind a Service of policy Local.")
+	fs.Lookup("surge").NoOptDefVal = string(surge.Last)
 	fs.BoolVar(&f.TakeOver, "take-over", f.TakeOver, "Take over another run's claim on the node at once.")
 	fs.StringSliceVar(&f.WaitBudget, "wait-budget", nil, "Budgets (namespace/name, or all) that an operator releases once the node is cordoned: cordon, try, wait.")
 	fs.BoolVar(&f.WaitReplacements, "wait-replacements", f.WaitReplacements, "Wait until the replacements of evicted pods are Ready.")
@@ -109,6 +115,8 @@ func (f *DrainFlags) options(fs *pflag.FlagSet) (o drain.Options, warnings []str
 		WaitReplacements:         f.WaitReplacements,
 		Rollback:                 f.Rollback,
 		TakeOver:                 f.TakeOver,
+		Surge:                    surge.Scope(f.Surge),
+		Deadline:                 f.Deadline,
 	}
 	if err := f.check(); err != nil {
 		return o, nil, err
@@ -154,10 +162,13 @@ func (f *DrainFlags) check() error {
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
-	}{{"timeout", f.Timeout}, {"settle", f.Settle}, {"hook-timeout", f.HookTimeout}} {
+	}{{"timeout", f.Timeout}, {"settle", f.Settle}, {"hook-timeout", f.HookTimeout}, {"deadline", f.Deadline}} {
 		if d.value < 0 {
 			return usagef("--%s=%s: must not be negative", d.flag, d.value)
 		}
+	}
+	if s := surge.Scope(f.Surge); s != surge.Off && s != surge.Last && s != surge.All {
+		return usagef("--surge=%s: want last or all", f.Surge)
 	}
 	if f.ChunkSize < 0 {
 		return usagef("--chunk-size=%d: must not be negative", f.ChunkSize)

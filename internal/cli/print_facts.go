@@ -13,7 +13,7 @@ import (
 func (v *planView) facts() string {
 	var b strings.Builder
 	for _, line := range []struct{ label, text string }{
-		{"Moves", v.moves()}, {"Also out", v.alsoOut()}, {"Pods", v.pods()}, {"Places", v.places()}, {"Time", v.time()},
+		{"Surge", v.surges()}, {"Moves", v.moves()}, {"Also out", v.alsoOut()}, {"Pods", v.pods()}, {"Places", v.places()}, {"Time", v.time()},
 	} {
 		if line.text == "" {
 			continue
@@ -149,6 +149,19 @@ func (v *planView) time() string {
 	if v.plan.Refused() || v.podsGoing() == 0 && len(v.plan.Services) == 0 {
 		return ""
 	}
+	all, parts := v.bounds()
+	if len(parts) == 0 {
+		return ""
+	}
+	each := ""
+	if len(v.plan.Nodes) > 1 {
+		each = " a node"
+	}
+	return fmt.Sprintf("at most %s%s (%s) unless a budget waits", seconds(all), each, strings.Join(parts, ", "))
+}
+
+// bounds are the longest times of the parts of a drain, and their sum.
+func (v *planView) bounds() (all time.Duration, parts []string) {
 	var prove, hold, settle, grace time.Duration
 	for i := range v.plan.Services {
 		s := &v.plan.Services[i]
@@ -169,7 +182,6 @@ func (v *planView) time() string {
 			grace = max(grace, p.Grace)
 		}
 	}
-	var parts []string
 	for _, part := range []struct {
 		name string
 		d    time.Duration
@@ -178,14 +190,7 @@ func (v *planView) time() string {
 			parts = append(parts, part.name+" "+seconds(part.d))
 		}
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	each := ""
-	if len(v.plan.Nodes) > 1 {
-		each = " a node"
-	}
-	return fmt.Sprintf("at most %s%s (%s) unless a budget waits", seconds(prove+hold+settle+grace), each, strings.Join(parts, ", "))
+	return prove + hold + settle + grace, parts
 }
 
 // next is what to type: only what leads on. Nothing is offered for what waiting does not help, but its repair.

@@ -69,7 +69,7 @@ func uncordonText(v *uncordonView) string {
 	}
 	if len(v.nodes) > 0 {
 		b.WriteByte('\n')
-		writeField(&b, "continue", v.typed.only(append([]string{"wait-timeout"}, whereFlags...)...).command("uncordon", v.nodes...))
+		writeField(&b, "continue", v.typed.only(append([]string{"wait-timeout", "rebalance"}, whereFlags...)...).command("uncordon", v.nodes...))
 	}
 	return b.String()
 }

@@ -26,10 +26,12 @@ func (n *narrator) lines(ev drain.Event) []line {
 		return []line{resultLine("node/%s %suncordoned%s", e.Node, already(e.Already), n.suffix)}
 	case drain.Resumed:
 		return []line{stamped("%s: taking up run %s of %s, which was %s", e.Node, e.Run, e.Holder, e.Phase)}
-	case drain.Withdrawing, drain.ProofPending, drain.Proven, drain.NotProven, drain.Relied, drain.Held, drain.Returned, drain.ReturnPending:
+	case drain.Withdrawing, drain.ProofPending, drain.Proven, drain.NotProven, drain.Relied, drain.Held, drain.Returned, drain.ReturnPending, drain.Rebalanced:
 		return n.rotation(ev)
 	case drain.Wave, drain.PodEvicted, drain.PodGone, drain.PodBlocked, drain.Waiting:
 		return n.pods(ev)
+	case drain.Surging, drain.SurgePending, drain.Surged, drain.Unsurged:
+		return n.surge(ev)
 	case drain.Verified:
 		return []line{stamped("%s: verified: no pod left that was to go, every Service covered", e.Node)}
 	case drain.Drained:
@@ -56,8 +58,19 @@ func (n *narrator) planned(p *guard.DrainPlan) []line {
 	v := planView{plan: p}
 	_, words, _ := strings.Cut(v.answer(nil), ": ")
 	words = strings.Replace(words, " evicted", " to evict", 1)
-	return []line{stamped("%s: %s", strings.Join(ranges(p.Nodes), ", "), strings.Replace(words, " withdrawn first", " to withdraw", 1))}
+	out := []line{stamped("%s: %s", strings.Join(ranges(p.Nodes), ", "), strings.Replace(words, " withdrawn first", " to withdraw", 1))}
+	for i := range p.Services {
+		for _, f := range p.Services[i].Findings {
+			if aboutReplacements[f.Code] {
+				out = append(out, line{text: "Warning: " + p.Services[i].Key().String() + ": " + oneLine(f.Message)})
+			}
+		}
+	}
+	return out
 }
+
+// aboutReplacements are the findings that a run says beforehand: nothing of what it shows later would tell them.
+var aboutReplacements = map[guard.Code]bool{guard.ReplacementUnschedulable: true, guard.HotSpot: true}
 
 // changed remembers what is said of a subject and reports whether it is new.
 func (n *narrator) changed(subject, text string) bool {
@@ -94,6 +107,8 @@ func (n *narrator) rotation(ev drain.Event) []line {
 		return []line{stamped("%s: %s", e.Node, heldText(e))}
 	case drain.Returned:
 		return []line{stamped("%s: %s", e.Node, returnedText(e))}
+	case drain.Rebalanced:
+		return []line{stamped("%s: %s", e.Node, rebalancedText(e))}
 	case drain.ReturnPending:
 		if !n.changed("return "+e.Node+" "+e.Service, e.For) {
 			return nil
@@ -147,6 +162,14 @@ func returnedText(e drain.Returned) string {
 	}
 	if e.Detail != "" {
 		text += ": " + e.Detail
+	}
+	return text
+}
+
+func rebalancedText(e drain.Rebalanced) string {
+	text := fmt.Sprintf("%s: %s evicted from node/%s", e.Service, e.Pod, e.From)
+	if e.To != "" {
+		text += fmt.Sprintf(", %s comes to node/%s", e.New, e.To)
 	}
 	return text
 }

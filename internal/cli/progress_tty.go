@@ -92,7 +92,7 @@ func (s *screen) stays(ev drain.Event, l line) bool {
 	switch ev.(type) {
 	case drain.PodGone, drain.PodEvicted:
 		return false
-	case drain.ProofPending, drain.Withdrawing, drain.Wave, drain.Waiting:
+	case drain.ProofPending, drain.Withdrawing, drain.Wave, drain.Waiting, drain.SurgePending:
 		return false
 	}
 	return true

@@ -13,6 +13,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/drain"
+	"github.com/safedrain/safedrain/internal/gate/leftovers"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -23,6 +24,7 @@ type UncordonFlags struct {
 	WaitTimeout time.Duration
 	DryRun      string
 	Selector    string
+	Rebalance   []string
 
 	HookFlags
 }
@@ -33,12 +35,13 @@ func defaultUncordonFlags() *UncordonFlags {
 }
 
 func (f *UncordonFlags) bind(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.AllOurs, "all-ours", f.AllOurs, "Every node that safedrain ever withdrew.")
+	fs.BoolVar(&f.AllOurs, "all-ours", f.AllOurs, "Every node that safedrain ever withdrew, and what a gate left that was uninstalled.")
 	fs.BoolVar(&f.Forgotten, "forgotten", f.Forgotten, "Nodes that take pods again and are still withdrawn.")
 	fs.DurationVar(&f.WaitTimeout, "wait-timeout", f.WaitTimeout, "How long to wait for pods that are coming to the node.")
 	fs.StringVar(&f.DryRun, "dry-run", f.DryRun, `Must be "none", "server", or "client".`)
 	fs.Lookup("dry-run").NoOptDefVal = dryRunUnchanged
 	fs.StringVarP(&f.Selector, "selector", "l", f.Selector, "Selector (label query) to choose nodes by.")
+	bindRebalance(fs, &f.Rebalance, "Services (namespace/name, or all; bare: all) for which one pod of a node that has several is evicted, so that a node that came back empty gets an endpoint before it returns.")
 	f.HookFlags.bind(fs)
 }
 
@@ -47,6 +50,7 @@ type uncordonRun struct {
 	app    *app
 	flags  *UncordonFlags
 	output format
+	gate   *gateState // with --all-ours; nil: nothing is known of one
 }
 
 func (a *app) uncordonCommand() *cobra.Command {
@@ -70,6 +74,9 @@ func (r *uncordonRun) run(cmd *cobra.Command, args []string) error {
 	if r.flags.WaitTimeout < 0 {
 		return usagef("--wait-timeout=%s: must not be negative", r.flags.WaitTimeout)
 	}
+	if err := checkRebalance(r.flags.Rebalance); err != nil {
+		return err
+	}
 	mode, warnings, err := dryRun(r.flags.DryRun)
 	if err != nil {
 		return err
@@ -78,7 +85,7 @@ func (r *uncordonRun) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	options := drain.RestoreOptions{WaitTimeout: r.flags.WaitTimeout, DryRun: mode}
+	options := drain.RestoreOptions{WaitTimeout: r.flags.WaitTimeout, Rebalance: sorted(r.flags.Rebalance), DryRun: mode, Strays: r.flags.AllOurs && mode == drain.DryRunNone}
 	r.app.warn(warnings...)
 	if options.Nodes, err = r.nodes(cmd, args); err != nil {
 		return err
@@ -96,7 +103,11 @@ func (r *uncordonRun) run(cmd *cobra.Command, args []string) error {
 		restored, end = e.runner(p).Uncordon(cmd.Context(), options)
 		return end
 	})
-	return r.finish(cmd, options.Nodes, restored, result)
+	cleared := r.clearGate(cmd.Context(), r.gate, mode != drain.DryRunNone)
+	if err := r.finish(cmd, options.Nodes, restored, result); err != nil || cleared {
+		return err
+	}
+	return exitWith(1)
 }
 
 // nodes are the nodes to put back: those named, those a selector matches, or those a drain of ours has left marked.
@@ -107,6 +118,12 @@ func (r *uncordonRun) nodes(cmd *cobra.Command, args []string) ([]string, error)
 	case marked && (len(args) > 0 || r.flags.Selector != ""):
 		return nil, usagef("--all-ours and --forgotten choose the nodes: name none")
 	case marked:
+		if r.flags.AllOurs {
+			var err error
+			if r.gate, err = r.findGate(ctx); err != nil {
+				return nil, err
+			}
+		}
 		return r.marked(ctx)
 	}
 	picked, err := chooseNodes(cmd, args, r.flags.Selector, false)
@@ -119,7 +136,7 @@ func (r *uncordonRun) nodes(cmd *cobra.Command, args []string) ([]string, error)
 func (r *uncordonRun) marked(ctx context.Context) ([]string, error) {
 	return r.app.kube.nodesThat(ctx, labels.Everything(), func(n *corev1.Node) bool {
 		_, ours := n.Annotations[claim.Annotation]
-		return ours && (r.flags.AllOurs || !n.Spec.Unschedulable)
+		return ours && (r.flags.AllOurs || !n.Spec.Unschedulable) && !r.gate.leaves(n)
 	})
 }
 
@@ -131,11 +148,14 @@ type restoreReport struct {
 	APIVersion string         `json:"apiVersion"`
 	Kind       string         `json:"kind"`
 	Nodes      []restoredNode `json:"nodes"`
+	// Gate is what was taken away of a gate that was uninstalled; with --all-ours.
+	Gate *leftovers.Cleared `json:"gate,omitempty"`
 }
 
 type restoredNode struct {
 	Name     string            `json:"name"`
 	Services []restoredService `json:"services"`
+	Moved    []movedPod        `json:"moved,omitempty"` // by --rebalance
 	Warnings []string          `json:"warnings"`
 	StaysOut []string          `json:"staysOut,omitempty"` // what could not be put back, and why
 }
@@ -147,12 +167,33 @@ type restoredService struct {
 	Detail  string `json:"detail,omitempty"`
 }
 
+// report is the document of the run.
+func (r *uncordonRun) report(restored []drain.Restored) *restoreReport {
+	report := newRestoreReport(restored)
+	if r.gate != nil {
+		report.Gate = r.gate.Cleared
+	}
+	return report
+}
+
+// movedPod is a pod that was evicted elsewhere so that the node gets an endpoint, and where its replacement went.
+type movedPod struct {
+	Service string `json:"service"` // namespace/name
+	Pod     string `json:"pod"`
+	From    string `json:"from"`
+	New     string `json:"new,omitempty"`
+	To      string `json:"to,omitempty"` // "" when it had no node in time
+}
+
 func newRestoreReport(restored []drain.Restored) *restoreReport {
 	report := &restoreReport{APIVersion: guard.APIVersion, Kind: kindRestoreReport, Nodes: []restoredNode{}}
 	for _, n := range restored {
 		row := restoredNode{Name: n.Node, Services: []restoredService{}, Warnings: append([]string{}, n.Warnings...), StaysOut: n.StaysOut}
 		for _, s := range n.Services {
 			row.Services = append(row.Services, restoredService(s))
+		}
+		for _, m := range n.Moved {
+			row.Moved = append(row.Moved, movedPod(m))
 		}
 		report.Nodes = append(report.Nodes, row)
 	}
@@ -173,7 +214,7 @@ func (r *uncordonRun) finish(cmd *cobra.Command, nodes []string, restored []drai
 		if result.Outcome == drain.Done {
 			names = slashed(nodes)
 		}
-		if err := writeDocument(out, r.output, newRestoreReport(restored), names); err != nil {
+		if err := writeDocument(out, r.output, r.report(restored), names); err != nil {
 			return err
 		}
 	} else if _, err := io.WriteString(out, uncordonResult(v)); err != nil {

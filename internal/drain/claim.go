@@ -60,7 +60,9 @@ func (d *run) judge(ctx context.Context, earlier claim.Earlier) error {
 	if err != nil {
 		return err
 	}
-	plan := guard.Plan(d.index(snapshot, d.opts.Nodes), d.request(d.opts, d.opts.Nodes))
+	req := d.request(d.opts, d.opts.Nodes)
+	req.Cluster = d.places
+	plan := guard.Plan(d.index(snapshot, d.opts.Nodes), req)
 	both := unique(append(slices.Clone(d.opts.Nodes), earlier.Nodes()...))
 	together := &plan
 	if len(both) > len(d.opts.Nodes) {

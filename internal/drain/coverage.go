@@ -142,7 +142,7 @@ func (n *nodeRun) expect(plan *guard.DrainPlan) {
 				replaced++
 			}
 		}
-		if replaced > 0 {
+		if replaced -= n.surgedFor(s.Key()); replaced > 0 {
 			n.coverage[s.Key()] = min(s.Endpoints.Before, s.Endpoints.After+replaced)
 		}
 	}

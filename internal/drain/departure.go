@@ -45,12 +45,16 @@ type departure struct {
 	hold     *guard.HoldPlan
 	check    *guard.HealthCheck // of the balancer; set where pods are held
 
+	hasty bool // a deadline: its pods go together
+	late  bool // and go without the proof
+	cut   bool // and without all of the settle time
+
 	sinceTime *time.Time // when the withdrawal began
 	untilTime *time.Time // when its proof is given up, or its settle time will have passed
 }
 
 // serial reports whether the pods of the Service go one at a time.
-func (s *departure) serial() bool { return !s.entry && (s.way == waySettle || s.patient) }
+func (s *departure) serial() bool { return !s.entry && !s.hasty && (s.way == waySettle || s.patient) }
 
 // departures lists what the node has to leave, by the plan; Services that it has left in an earlier pass are not listed
 // again.
@@ -165,7 +169,7 @@ func (n *nodeRun) departure(key guard.Key, b guard.Balancer) (*departure, error)
 	if !ok {
 		return nil, fmt.Errorf("the plan names Service %s, which is not there", key)
 	}
-	dep := &departure{key: key, service: svc, hookName: cmp.Or(b.Hook, "none"), removal: b.Removal, way: wayProve, patient: n.opts.WaitReplacements}
+	dep := &departure{key: key, service: svc, hookName: cmp.Or(b.Hook, "none"), removal: b.Removal, way: wayProve, patient: n.opts.WaitReplacements, hasty: n.opts.Deadline > 0}
 	dep.hook, _ = n.Hooks.Hook(b.Hook)
 	if dep.hook != nil {
 		dep.settle = dep.hook.Describe().Settle

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/surge"
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
@@ -49,6 +51,8 @@ type Options struct {
 	Rollback                 bool // undo on every outcome but success
 	TakeOver                 bool // take over another run's claim at once
 	DryRun                   DryRun
+	Deadline                 time.Duration // after which the nodes are gone whatever happens; 0: none
+	Surge                    surge.Scope   // workloads of which one more replica is started before their pods go
 }
 
 // Outcome is how a run ended; its number is the exit code.
@@ -106,9 +110,13 @@ type Result struct {
 // Runner carries out runs. Its fields are set once, before the first call.
 type Runner struct {
 	Client kubernetes.Interface
-	Hooks  Hooks
+	// Dynamic changes the objects that own a number of replicas; nil: none is changed.
+	Dynamic dynamic.Interface
+	Hooks   Hooks
 	// Load builds a fresh snapshot for these nodes.
 	Load func(ctx context.Context, nodes []string) (*cluster.Snapshot, error)
+	// Places is Load that says, too, where pods can be placed; nil: nobody looks.
+	Places func(ctx context.Context, nodes []string) (*cluster.Snapshot, error)
 	// Emit receives progress; it must not block for long. It may be called from several goroutines at once.
 	Emit   func(Event)
 	Clock  clock.WithTicker
@@ -121,14 +129,19 @@ type Runner struct {
 // RestoreOptions are one run of `safedrain uncordon`.
 type RestoreOptions struct {
 	Nodes       []string
+	Strays      bool          // replicas too that runs have started whose nodes are gone
 	WaitTimeout time.Duration // for pods that are coming
-	DryRun      DryRun
+	// Rebalance are the Services, as namespace/name, for which a pod may be evicted elsewhere so that the node gets an
+	// endpoint again; "all": those that want one here.
+	Rebalance []string
+	DryRun    DryRun
 }
 
 // Restored is what uncordon did to a node.
 type Restored struct {
 	Node     string
 	Services []RestoredService
+	Moved    []Moved // pods that were evicted elsewhere for this node
 	Warnings []string
 	StaysOut []string // what could not be put back, and why, for people; empty when everything is
 }

@@ -105,6 +105,7 @@ func outcomeOf(err error, begun, evicted bool) Outcome {
 		notOut  *NotOut
 		denied  *Denied
 		stays   *StaysOut
+		late    *Late
 	)
 	switch {
 	case errors.As(err, &stays) && stays.Failed:
@@ -113,7 +114,7 @@ func outcomeOf(err error, begun, evicted bool) Outcome {
 		return Failed
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return Interrupted
-	case errors.As(err, &notOut):
+	case errors.As(err, &notOut), errors.As(err, &late):
 		return HookFailed
 	case errors.As(err, &refusal), errors.As(err, &lost):
 		if begun {

@@ -130,12 +130,40 @@ type Returned struct {
 	After                       time.Duration
 }
 
+// Rebalanced says that a pod was evicted elsewhere so that a node gets an endpoint again, and where its replacement went.
+type Rebalanced struct {
+	Node string
+	Moved
+}
+
 // ReturnPending says for what a node waits before it may be back in the rotation of a Service.
 type ReturnPending struct {
 	Node, Service, Hook string // Service and Hook are empty when the node waits for itself
 	For                 string
 	Elapsed, Timeout    time.Duration
 }
+
+// Surging says that one more replica of a workload was started, or taken over from an earlier run.
+type Surging struct {
+	Node, Workload, What string // What: "replicas 1 -> 2"
+	Taken                bool
+}
+
+// SurgePending says for what the replica of a workload waits.
+type SurgePending struct {
+	Node, Workload, For string
+	Elapsed, Timeout    time.Duration
+}
+
+// Surged says that the replica of a workload is Ready, and on which nodes that stay its pods are.
+type Surged struct {
+	Node, Workload string
+	On             []string
+	After          time.Duration
+}
+
+// Unsurged says that the number of replicas of a workload is what it was before.
+type Unsurged struct{ Node, Workload string }
 
 // Warned is a warning that ends nothing.
 type Warned struct{ Text string }
@@ -160,4 +188,9 @@ func (Drained) event()       {}
 func (RolledBack) event()    {}
 func (Returned) event()      {}
 func (ReturnPending) event() {}
+func (Rebalanced) event()    {}
 func (Warned) event()        {}
+func (Surging) event()       {}
+func (SurgePending) event()  {}
+func (Surged) event()        {}
+func (Unsurged) event()      {}

@@ -28,6 +28,7 @@ func (q *queue) answered(ctx context.Context, p *podState, a answer) {
 	switch a.kind {
 	case answerAccepted:
 		q.accepted(p)
+		q.used(ctx, p.plan.UID)
 	case answerGone:
 		q.gone(p)
 	case answerForbidden:

@@ -40,6 +40,8 @@ type nodeRun struct {
 	pods     map[types.UID]*podState  // every pod that was to go, over all passes
 	evicted  int
 	coverage map[guard.Key]int // endpoints that must be back before the next node, by Service
+	cutoff   time.Time         // when pods go, proven or not; zero without a deadline
+	lates    []error           // of type *Late; guarded by mu
 	verified map[guard.Key]int // endpoints left elsewhere when the node was verified, by Service; guarded by mu
 }
 
@@ -54,13 +56,24 @@ func newNodeRun(d *run, h *claim.Held) *nodeRun {
 func (n *nodeRun) drain(ctx context.Context) error {
 	n.started = n.Clock.Now()
 	defer n.stop.follow(n.run.stop)()
-	defer n.stop.after(n.Clock, n.opts.Timeout, &TimedOut{Node: n.name, After: n.opts.Timeout})()
+	timeout := n.opts.Timeout
+	if d := n.opts.Deadline; d > 0 && (timeout == 0 || d < timeout) {
+		timeout = d
+	}
+	defer n.stop.after(n.Clock, timeout, &TimedOut{Node: n.name, After: timeout})()
 	defer n.endHold(ctx)
 	err := n.passes(ctx)
+	if err == nil || errors.Is(err, errNodeDeleted) {
+		err = cmpErr(n.lowerRest(ctx), err)
+	}
 	if err == nil {
 		err = n.seal(ctx)
 	}
-	return n.unlessDeleted(err)
+	err = n.unlessDeleted(err)
+	if late := n.tooLate(); late != nil {
+		err = errors.Join(err, late)
+	}
+	return err
 }
 
 // unlessDeleted takes the deletion of the node for the end of its drain, and returns every other error.
@@ -100,6 +113,7 @@ func (n *nodeRun) pass(ctx context.Context, plan *guard.DrainPlan) error {
 	if err := n.stop.Err(); err != nil {
 		return err
 	}
+	n.setCutoff(plan)
 	departures, err := n.departures(plan)
 	if err != nil {
 		return err

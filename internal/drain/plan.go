@@ -27,7 +27,9 @@ func (r *Runner) Plan(ctx context.Context, opts Options) (*guard.DrainPlan, *clu
 			return nil, nil, fmt.Errorf("node %q not found", name)
 		}
 	}
-	plan := guard.Plan(snapshot.Index(r.Hooks, nodes), r.request(opts, nodes))
+	req := r.request(opts, nodes)
+	req.Cluster = snapshot.Placement()
+	plan := guard.Plan(snapshot.Index(r.Hooks, nodes), req)
 	return &plan, snapshot, nil
 }
 

@@ -55,7 +55,7 @@ func (n *nodeRun) letGo(ctx context.Context, dep *departure) error {
 		n.done(dep)
 		return nil
 	}
-	if dep.way != wayForced {
+	if dep.way != wayForced && !dep.late {
 		if _, err := n.covered(ctx, dep.key); err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 	soft, cancel := n.stop.context(ctx)
 	defer cancel()
 	proof, err := lbhooks.Wait(soft, n.Clock, dep.hook, n.target(dep), lbhooks.WaitOptions{
-		Timeout: dep.timeout,
+		Timeout: n.proofTime(dep),
 		Pending: func(p lbhooks.Pending) {
 			evidence := p.Proof.Evidence
 			if p.Err != nil {

@@ -109,7 +109,7 @@ func (q *queue) run(ctx context.Context) error {
 	q.announce(nil)
 	for _, d := range q.departures {
 		q.spawn(func() func(context.Context) {
-			err := q.n.leave(ctx, d)
+			err := q.n.leaveInTime(ctx, d)
 			return func(context.Context) { q.departed(d, err) }
 		})
 	}

@@ -38,9 +38,11 @@ type restoring struct {
 
 	proxy       *nodeProxy
 	schedulable time.Time            // since when pods may come
+	renewed     time.Time            // when a wait of rebalance last showed that this run lives
 	done        map[string]bool      // by name in the claim: absences that are dealt with, whether or not the node is back
 	how         map[guard.Key]string // why kube-proxy is taken to know the pods of a Service
 	heldBack    string               // what a hold still has, and why; "" when nothing
+	surged      []string             // replicas that could not be taken back, and why
 	hookFailed  bool
 }
 
@@ -65,9 +67,15 @@ func (r *Runner) Uncordon(ctx context.Context, opts RestoreOptions) ([]Restored,
 	var all []Restored
 	for i, w := range nodes {
 		if errs[i] == nil {
+			errs[i] = w.rebalance(ctx)
+		}
+		if errs[i] == nil {
 			errs[i] = w.finish(ctx)
 		}
 		all = append(all, w.out)
+	}
+	if opts.Strays {
+		errs = append(errs, r.unsurgeStrays(ctx))
 	}
 	err := errors.Join(errs...)
 	res := &Result{Outcome: restoreOutcome(err), Err: err, Took: r.Clock.Since(started)}
@@ -98,6 +106,7 @@ func (w *restoring) begin(ctx context.Context) error {
 	if was := held.Was; was.Live() && was.Renewed != nil && w.Clock.Since(*was.Renewed) < claim.DeadAfter {
 		w.warn(fmt.Sprintf("run %s of %s was at work on %s; it stops", was.Run, was.Holder, w.name))
 	}
+	w.unsurge(ctx)
 	return w.endOn(ctx, w.uncordon(ctx))
 }
 
@@ -129,7 +138,7 @@ func (w *restoring) undoClaim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var out []string
+	out := slices.Clone(w.surged)
 	if holdsOn(snapshot, w.Hooks, w.name) {
 		if w.heldBack, err = w.unholdAll(ctx); err != nil {
 			return err

@@ -38,16 +38,23 @@ func (n *nodeRun) undo(ctx context.Context) ([]string, error) {
 		return nil, ignoreDeleted(err)
 	}
 	var all []error
+	if err := n.lowerRest(ctx); err != nil { // while the node is out of its balancers: its own pod may be the one to go
+		all = append(all, err)
+	}
 	if plan, _ := n.current(); planHolds(plan) {
 		if _, err := n.unhold(ctx, newStopper(), n.name, func(text string) { n.emit(Warned{Text: text}) }); err != nil {
 			all = append(all, err)
 		}
 	}
+	ending := n.awaitEnds(ctx)
+	if ending != nil {
+		all = append(all, ending)
+	}
 	c := n.held.Claim()
 	back, removed := []string{}, []string{}
 	for _, set := range c.Set {
 		hook, service, ok := claim.ParseHookSet(set)
-		if !ok {
+		if !ok || ending != nil {
 			continue
 		}
 		if err := n.callRestore(ctx, hook, service); err != nil {
@@ -57,13 +64,16 @@ func (n *nodeRun) undo(ctx context.Context) ([]string, error) {
 		back = append(back, set)
 	}
 	if len(all) > 0 {
-		// The claim stays, so that uncordon can do the rest; everything else is undone.
+		// The claim stays, so that uncordon can do the rest; everything else is undone, but what would bring traffic back to
+		// pods that end.
 		err := n.held.Update(ctx, func(c *claim.Claim, s *claim.State) {
 			removed = slices.Clone(back)
 			for _, set := range back {
 				c.Remove(set)
 			}
-			claim.Include(c, s)
+			if ending == nil {
+				claim.Include(c, s)
+			}
 			claim.Uncordon(c, s)
 			c.Ended = n.timeNow()
 		})

@@ -14,7 +14,9 @@ import (
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/surge"
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/guard/placement"
 )
 
 // run is one Drain.
@@ -25,6 +27,7 @@ type run struct {
 	stop    *stopper // ends the run softly
 	started time.Time
 	earlier claim.Earlier
+	places  *placement.Cluster // where pods can be placed, as the first look saw it; nil when that was not read
 
 	mu       sync.Mutex
 	plan     *guard.DrainPlan // the one that is carried out
@@ -32,14 +35,18 @@ type run struct {
 	steps    []guard.Step
 	nodes    []*nodeRun
 	reading  singleflight.Group
+	raised   []*raisedSurge
+	surges   []surge.Found // of the plan; nil once they are there
 }
 
 // Drain carries out a run: every node of it is claimed or none, and Done means that each of them may be switched off.
 // The returned Result is never nil.
 func (r *Runner) Drain(ctx context.Context, opts Options) *Result {
-	d := &run{Runner: r, opts: opts, stop: newStopper(), started: r.Clock.Now()}
 	opts.Nodes = unique(opts.Nodes)
-	d.opts.Nodes = opts.Nodes
+	if opts.Deadline > 0 {
+		opts.Parallel, opts.Flags.Deadline = true, true // the nodes go at the same time
+	}
+	d := &run{Runner: r, opts: opts, stop: newStopper(), started: r.Clock.Now()}
 	release := d.obeySoft()
 	defer release()
 	err := d.carryOut(ctx)
@@ -52,6 +59,13 @@ func (r *Runner) Drain(ctx context.Context, opts Options) *Result {
 func (d *run) carryOut(ctx context.Context) error {
 	plan, snapshot, err := d.Plan(ctx, d.opts)
 	if err != nil {
+		return err
+	}
+	d.places = snapshot.Placement()
+	if note := snapshot.PlacementNote(); note != "" {
+		d.emit(Warned{Text: note})
+	}
+	if plan, err = d.findSurges(ctx, plan, snapshot); err != nil {
 		return err
 	}
 	d.adopt(plan, snapshot)
@@ -77,7 +91,10 @@ func (d *run) carryOut(ctx context.Context) error {
 func (d *run) drainAll(ctx context.Context) error {
 	stopRenewing := d.renewAll(ctx)
 	var all []error
-	if d.opts.Parallel {
+	hopeless := false
+	if err := d.bringReplacements(ctx); err != nil {
+		all, hopeless = []error{err}, d.hopeless(err)
+	} else if d.opts.Parallel {
 		all = d.sideBySide(ctx)
 	} else {
 		all = d.oneByOne(ctx)
@@ -87,7 +104,7 @@ func (d *run) drainAll(ctx context.Context) error {
 		if n.finished {
 			continue
 		}
-		if d.opts.Rollback || outcome(errors.Join(all...), true, d.evictedAny()) == Failed {
+		if d.opts.Rollback || hopeless || outcome(errors.Join(all...), true, d.evictedAny()) == Failed {
 			all = append(all, n.rollback(ctx))
 		} else {
 			n.end(ctx)

@@ -8,7 +8,9 @@ func (n *nodeRun) settle(ctx context.Context, dep *departure) error {
 		return n.stop.Err()
 	}
 	end := n.step("settle", n.name, dep.key.String())
-	err := n.stop.pause(ctx, n.Clock, dep.settle)
-	end(err, dep.settle.String())
+	wait := n.inTime(dep.settle)
+	dep.cut = wait < dep.settle
+	err := n.stop.pause(ctx, n.Clock, wait)
+	end(err, wait.String())
 	return err
 }

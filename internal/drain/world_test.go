@@ -142,6 +142,7 @@ type fakeHook struct {
 	removal     guard.Removal
 	polls       int // observations until it is out; negative: never
 	follows     bool
+	serving     bool // it goes by what serves, ready or not
 	blind       bool // cannot prove
 	settle      time.Duration
 	proofSettle *time.Duration // asked for by the proof
@@ -165,7 +166,7 @@ func (h *fakeHook) Match(svc *corev1.Service, objects lbhooks.Objects) (lbhooks.
 		return lbhooks.Rotation{}, false
 	}
 	r := lbhooks.Rotation{
-		Hook: "fake", Removal: h.removal, Provable: !h.blind, Follows: h.follows, Seats: map[string]lbhooks.Seat{},
+		Hook: "fake", Removal: h.removal, Provable: !h.blind, Follows: h.follows, FollowsServing: h.serving, Seats: map[string]lbhooks.Seat{},
 		Rest: lbhooks.Seat{In: lbhooks.Yes, Eligible: true},
 	}
 	for _, n := range objects.Nodes() {

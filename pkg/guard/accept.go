@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// acceptsUnproven reports whether --accept-unproven names a Service: by name, by a glob, or by "all". A hook that is
+// AcceptsUnproven reports whether --accept-unproven names a Service: by name, by a glob, or by "all". A hook that is
 // broken is accepted by its full name only: "all" was said of Services that nobody can prove, not of broken tools.
-func (f *Flags) acceptsUnproven(svc Key, broken bool) bool {
+func (f *Flags) AcceptsUnproven(svc Key, broken bool) bool {
 	name := svc.String()
 	for _, pattern := range f.AcceptUnproven {
 		if pattern == name {

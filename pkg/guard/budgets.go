@@ -20,7 +20,7 @@ var builtinGroups = []string{"", "apps", "batch", "policy", "autoscaling"}
 
 // judgeBudgets says what the budgets would answer to the evictions of a plan: one finding a budget, or a pod where
 // two budgets stand on it. Pods that are not allowed to go now become Held.
-func judgeBudgets(ix Index, pods []PodPlan, f *Flags) []Finding {
+func judgeBudgets(ix Index, pods []PodPlan, req *Request) []Finding {
 	byNamespace := map[string][]*policyv1.PodDisruptionBudget{}
 	byBudget := map[Key]*Finding{}
 	var out []Finding
@@ -35,7 +35,7 @@ func judgeBudgets(ix Index, pods []PodPlan, f *Flags) []Finding {
 			budgets = slices.Collect(ix.Budgets(p.Namespace))
 			byNamespace[p.Namespace] = budgets
 		}
-		answer := PredictEviction(pod, budgets)
+		answer := PredictEviction(pod, surged(pod, budgets, req.Surges))
 		switch answer.Code {
 		case http.StatusCreated:
 		case http.StatusInternalServerError:
@@ -46,7 +46,7 @@ func judgeBudgets(ix Index, pods []PodPlan, f *Flags) []Finding {
 			key := Key{answer.Budget.Namespace, answer.Budget.Name}
 			finding := byBudget[key]
 			if finding == nil {
-				finding = budgetFinding(answer, pod, f)
+				finding = budgetFinding(answer, pod, &req.Flags)
 				byBudget[key] = finding
 			}
 			finding.Nodes = append(finding.Nodes, p.Node)

@@ -188,7 +188,7 @@ func (j *judgement) unproven(code Code, nodes []string, message, advice string, 
 		j.worsen(Withdraw)
 		return
 	}
-	f.Accepted = j.loss.Flags.acceptsUnproven(j.svc.Key, broken)
+	f.Accepted = j.loss.Flags.AcceptsUnproven(j.svc.Key, broken) || j.loss.Flags.Deadline
 	j.add(f)
 	j.worsen(Unproven)
 }

@@ -30,6 +30,15 @@ func (j *judgement) whatIsLeft() bool {
 			unreachable[pc.port] = true
 		}
 	}
+	if j.comes() != nil {
+		if len(none) > 0 {
+			j.awaits(LastEndpoint, j.lastMessage(none))
+		}
+		if len(unreachable) > 0 {
+			j.awaits(NoEligibleNode, "endpoints are left, but only where this balancer does not send"+j.whyNot())
+		}
+		return false
+	}
 	if len(none) > 0 {
 		j.block(LastEndpoint, j.lastMessage(none), j.lastAdvice())
 	}
@@ -131,6 +140,8 @@ func (j *judgement) leavers() string {
 
 func (j *judgement) lastAdvice() string {
 	switch {
+	case j.noneCan() != "":
+		return j.noneCan()
 	case j.pin() != "":
 		return "drop the pin and spread the pods: safedrain audit " + j.svc.Key.String() + " shows how"
 	case j.lostOf("StatefulSet"):

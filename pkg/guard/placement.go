@@ -89,49 +89,64 @@ func spreads(spec *corev1.PodSpec) bool {
 }
 
 // placement finds workloads behind a Service that leave nodes of its rotation without a pod by their own settings.
-func (j *judgement) placement() {
-	traffic := j.trafficNodes()
-	if len(traffic) < 2 {
+func (a *audited) placement() {
+	if len(a.traffic) < 2 {
 		return
 	}
 	var pinned, loose []string
 	var missing []string
-	for w := range j.ix.Workloads(j.svc.Key.Namespace) {
-		if !behind(j.svc, w) {
-			continue
-		}
-		name := strings.ToLower(w.Kind) + "/" + w.Key.Name
+	for _, w := range a.workloads {
 		var barred []string
-		for _, n := range traffic {
+		for _, n := range a.traffic {
 			if !canRun(w.Spec, n) {
 				barred = append(barred, n.Name)
 			}
 		}
-		if pin := pinOf(w.Spec); len(barred) > 0 && !j.svc.Rotation.Follows && pin != "" {
-			pinned = append(pinned, name+" has "+pin)
+		if pin := pinOf(w.Spec); len(barred) > 0 && !a.svc.Rotation.Follows && pin != "" {
+			pinned = append(pinned, w.Title()+" has "+pin)
 			missing = append(missing, barred...)
+			keys, affinity := a.pins(w.Spec, barred)
+			a.hazard(Hazard{Code: PlacementPinned, Workload: w, Nodes: barred, Pins: keys, Affinity: affinity})
 		}
-		if w.Kind != "DaemonSet" && w.Replicas > 1 && !spreads(w.Spec) {
-			loose = append(loose, name)
+		if w.Kind != kindDaemonSet && w.Replicas > 1 && !spreads(w.Spec) && !hostPorts(w.Spec) {
+			loose = append(loose, w.Title())
+			a.hazard(Hazard{Code: SpreadMissing, Workload: w})
 		}
 	}
 	if len(pinned) > 0 {
 		slices.Sort(missing)
-		j.add(Finding{
+		a.add(Finding{
 			Code: PlacementPinned, Severity: Warn, Nodes: slices.Compact(missing),
 			Message: strings.Join(pinned, "; ") + ": fewer nodes can run it than get traffic",
 			Advice: "a DaemonSet with maxSurge 1 is one a node by construction; or drop the pin and spread with maxSkew 1 on " +
-				"kubernetes.io/hostname, DoNotSchedule, nodeTaintsPolicy Honor, maxSurge 0",
+				"kubernetes.io/hostname, DoNotSchedule, nodeTaintsPolicy Honor, matchLabelKeys pod-template-hash",
 		})
 	}
 	if len(loose) > 0 {
-		j.add(Finding{
+		a.add(Finding{
 			Code: SpreadMissing, Severity: Warn,
 			Message: strings.Join(loose, ", ") + ": nothing spreads the pods over nodes",
 			Advice: fmt.Sprintf("topologySpreadConstraints with maxSkew 1 on %s, whenUnsatisfiable DoNotSchedule, nodeTaintsPolicy Honor",
 				corev1.LabelHostname),
 		})
 	}
+}
+
+// pins says by what a template keeps some nodes out: labels of its node selector, and its required node affinity.
+func (a *audited) pins(spec *corev1.PodSpec, barred []string) (keys []string, affinity bool) {
+	out := map[string]bool{}
+	bare := *spec
+	bare.NodeSelector = nil
+	for _, name := range barred {
+		n, _ := a.ix.Node(name)
+		for k, v := range spec.NodeSelector {
+			if has, ok := n.Labels[k]; !ok || has != v {
+				out[k] = true
+			}
+		}
+		affinity = affinity || !selectedBy(&bare, n)
+	}
+	return sortedKeys(out), affinity
 }
 
 // trafficNodes lists the nodes that the balancer sends to, or may.

@@ -16,11 +16,12 @@ func Plan(ix Index, req Request) DrainPlan {
 	plan := DrainPlan{
 		APIVersion: APIVersion, Kind: KindDrainPlan, Nodes: req.Nodes, Verdict: Safe,
 		Accepted: []string{}, Services: []ServicePlan{}, Withdraw: []Entry{}, Pods: []PodPlan{}, Findings: []Finding{},
+		Surges: req.Surges,
 	}
 	pods, findings := judgePods(ix, &req)
 	plan.Pods = append(plan.Pods, pods...)
 	plan.Findings = append(plan.Findings, findings...)
-	plan.Findings = append(plan.Findings, judgeBudgets(ix, pods, &req.Flags)...)
+	plan.Findings = append(plan.Findings, judgeBudgets(ix, pods, &req)...)
 	plan.Findings = append(plan.Findings, judgeNodes(ix, &req)...)
 	sortFindings(plan.Findings)
 
@@ -38,7 +39,9 @@ func Plan(ix Index, req Request) DrainPlan {
 
 // lossOf is what goes with a request: the nodes, and the pods that are evicted or terminating already.
 func lossOf(req *Request, pods []PodPlan) *Loss {
-	loss := &Loss{Nodes: map[string]bool{}, Run: req.Run, StayUp: req.StayUp, Evicted: map[types.UID]bool{}, Flags: &req.Flags}
+	loss := &Loss{
+		Nodes: map[string]bool{}, Run: req.Run, StayUp: req.StayUp, Evicted: map[types.UID]bool{}, Flags: &req.Flags, Surges: req.Surges,
+	}
 	for _, n := range req.Nodes {
 		loss.Nodes[n] = true
 	}

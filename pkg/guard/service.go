@@ -14,6 +14,7 @@ type Loss struct {
 	StayUp  bool               // the nodes go on running, so only evicted endpoints are lost
 	Evicted map[types.UID]bool // pods that go before the node does, terminating ones included
 	Flags   *Flags
+	Surges  []Surge // replicas that are started before anything goes
 }
 
 // judgement is the work on one Service; it holds what the steps of JudgeService have in common.
@@ -234,6 +235,9 @@ func (j *judgement) count() {
 		}
 	}
 	j.plan.Endpoints = Count{Before: distinct(before), After: distinct(after)}
+	if j.comes() != nil {
+		j.plan.Endpoints.After++
+	}
 }
 
 // remains reports whether an endpoint that stays by its slice is on a node that stays, and, where its pod is at hand,
