@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -57,6 +58,23 @@ func pair() (*cluster.Store, *fake.Clientset) {
 	}
 	store.SetSlice(slice)
 	return store, fake.NewClientset(pods...)
+}
+
+// TestReadsAtOnce: pods are read side by side and land in one map; without a lock around each look at it the runtime ends the
+// process.
+func TestReadsAtOnce(t *testing.T) {
+	wanted := map[types.UID]guard.Key{}
+	var pods []runtime.Object
+	for i := range 500 {
+		name := fmt.Sprintf("p-%d", i)
+		wanted[types.UID(name)] = guard.Key{Namespace: "shop", Name: name}
+		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}})
+	}
+	c := &Controller{Client: fake.NewClientset(pods...)}
+	found := map[types.UID]*corev1.Pod{}
+	if err := c.get(t.Context(), wanted, found); err != nil || len(found) != len(wanted) {
+		t.Errorf("%d of %d pods were read: %v", len(found), len(wanted), err)
+	}
 }
 
 // TestMarksComeInTime: whatever happens on the way, marks come seconds after they can, and a fault costs one attempt.

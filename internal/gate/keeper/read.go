@@ -84,13 +84,12 @@ func (c *Controller) list(ctx context.Context, service guard.Key, wanted map[typ
 
 // get reads the pods that are still missing one by one.
 func (c *Controller) get(ctx context.Context, wanted map[types.UID]guard.Key, found map[types.UID]*corev1.Pod) error {
+	missing := maps.Clone(wanted)
+	maps.DeleteFunc(missing, func(uid types.UID, _ guard.Key) bool { return found[uid] != nil })
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readsAtOnce)
-	for uid, key := range wanted {
-		if found[uid] != nil {
-			continue
-		}
+	for uid, key := range missing {
 		group.Go(func() error {
 			return safely.Call(func() error {
 				pod, err := c.one(ctx, key, uid)
