@@ -13,10 +13,10 @@ import (
 )
 
 // Ports are taken from below the range that kernels hand out to outgoing connections, so that a port stays free while
-// the program that listens on it is stopped and started again.
+// the program that listens on it is stopped and started again, and from below the node ports, which tests close.
 const (
 	lowestPort  = 20000
-	highestPort = 32000
+	highestPort = 30000
 )
 
 // port is a free loopback port, reserved against other clusters by a lock on a file.
