@@ -13,8 +13,6 @@ export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 
 TEST_FLAGS   ?=
 TEST_TIMEOUT ?= 25m
-# Packages at a time: on two processors their clusters wait more than they work.
-TEST_PACKAGES ?= 3
 BENCH        ?= .
 BENCH_FLAGS  ?= -benchtime 1x -timeout 60m
 FUZZTIME     ?= 60s
@@ -56,7 +54,7 @@ test-race: ## run the tests that need no cluster under the race detector (needs 
 	CGO_ENABLED=1 go test -race -short -timeout 20m ./...
 
 test: test-fast controlplane ## run every test; the real control plane they need is built on first use
-	cd test && go test -p $(TEST_PACKAGES) $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e ./... # the longest first
+	cd test && go test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e ./... # the longest first
 
 controlplane: ## build the control plane for tests into the cache, if it is not there
 	@echo "control plane: built on first use, about 15 minutes on two cores; then cached (SAFEDRAIN_TEST_BIN names ready binaries)"

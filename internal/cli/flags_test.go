@@ -182,6 +182,13 @@ func TestNextCommand(t *testing.T) {
 			}
 		})
 	}
+	chosen := typed{name: "safedrain"}.with("--selector=pool=old", "--force")
+	if got, want := chosen.command("", "n"), "safedrain n --force"; got != want {
+		t.Errorf("of nodes chosen by a selector: got %s, want %s", got, want)
+	}
+	if got, want := chosen.command(""), "safedrain --selector=pool=old --force"; got != want {
+		t.Errorf("of nodes chosen anew: got %s, want %s", got, want)
+	}
 	if got := quoted("it's"); got != `'it'\''s'` {
 		t.Errorf("quoted: %s", got)
 	}

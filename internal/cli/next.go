@@ -109,8 +109,14 @@ func (t typed) only(names ...string) typed {
 	return out
 }
 
+// selectorFlag chooses what a command that names nothing acts on; beside names it is refused.
+const selectorFlag = "selector"
+
 // command writes "safedrain [verb] args flags" for a shell.
 func (t typed) command(verb string, args ...string) string {
+	if len(args) > 0 {
+		t.flags = slices.DeleteFunc(slices.Clone(t.flags), func(f typedFlag) bool { return f.name == selectorFlag })
+	}
 	words := []string{t.name}
 	if verb != "" {
 		words = append(words, verb)

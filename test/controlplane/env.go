@@ -21,7 +21,7 @@ const PoolLabel = "test.safedrain.dev/pool"
 
 const (
 	waitTimeout    = 60 * time.Second
-	cleanupTimeout = 30 * time.Second
+	cleanupTimeout = 2 * time.Minute
 )
 
 // Env is the place of one test in a shared cluster: a namespace, and nodes that only its pods are scheduled to. All its

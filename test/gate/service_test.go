@@ -285,8 +285,8 @@ func TestExpiredFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeCertificate(t, dir, time.Now().Add(-time.Hour))
-	g := &gated{TB: t, cluster: own.get(t), client: own.get(t).Client(), name: "gate-files", front: newFront(t)}
-	g.args = []string{"--mode=warn", "--scale=warn", "--cert-dir=" + dir, "--leader-elect=true", "--lease=gate-files"}
+	g := &gated{TB: t, cluster: bare.get(t), client: bare.get(t).Client(), name: "gate-files", front: newFront(t)}
+	g.args = []string{"--mode=warn", "--scale=warn", "--cert-dir=" + dir, "--leader-elect=true"}
 	t.Cleanup(g.uninstall)
 	r := g.add()
 	err := controlplane.Poll(t.Context(), readyWithin, "only the certificate keeps it from being ready", func(ctx context.Context) (bool, string, error) {
