@@ -267,9 +267,14 @@ func TestScaledByHand(t *testing.T) {
 				t.Errorf("patched below the floor: exit code %d, %s", code, stderr)
 			}
 			for _, n := range []int32{4, 5, 0} { // down to what is enough, up, and a human who means zero
-				if _, stderr, code := kubectl("-n", s.Namespace, "scale", "deployment/checkout", fmt.Sprintf("--replicas=%d", n)); code != 0 {
-					t.Errorf("scaled to %d: %s", n, stderr)
-				}
+				s.Wait(fmt.Sprintf("scaled to %d", n), func(context.Context) (bool, string, error) {
+					_, stderr, code := kubectl("-n", s.Namespace, "scale", "deployment/checkout", fmt.Sprintf("--replicas=%d", n))
+					if code != 0 && !strings.Contains(stderr, "keepers are being marked, try again") {
+						t.Errorf("scaled to %d: %s", n, stderr)
+						return true, "", nil
+					}
+					return code == 0, stderr, nil
+				})
 				if got := s.replicas(); got != n {
 					t.Errorf("scaled to %d: %d are stored", n, got)
 				}
