@@ -132,8 +132,11 @@ func (v *reportView) node(b *strings.Builder, n *drain.NodeState) {
 	}
 	for _, blocked := range n.Blocked {
 		words := count(len(blocked.Pods), "pod") + " held by " + blocked.By + ": " + listed(blocked.Pods, 3)
-		if blocked.Detail != "" {
-			words += "; " + blocked.Detail
+		for _, detail := range blocked.Details[:min(len(blocked.Details), 3)] {
+			words += "; " + detail
+		}
+		if more := len(blocked.Details) - 3; more > 0 {
+			words += fmt.Sprintf("; and %s more", count(more, "answer"))
 		}
 		writeField(b, "blocked", words)
 	}

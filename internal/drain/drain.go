@@ -93,9 +93,9 @@ func (s *NodeState) Changed() bool {
 
 // Blocked is a group of pods that are held by the same thing.
 type Blocked struct {
-	By     string // "budget pay/ledger (0 of 1 allowed)", "webhook x", ...
-	Pods   []string
-	Detail string
+	By      string   // "budget pay/ledger (0 of 1 allowed)", "webhook x", ...
+	Pods    []string // namespace/name, sorted
+	Details []string // what was answered for them last, each text once
 }
 
 // Result is what a run returns. Err is nil exactly when Outcome is Done.

@@ -96,7 +96,10 @@ func (e errText) Error() string { return string(e) }
 // blockedBy groups pods by what holds them, sorted.
 func blockedBy(pods []*podState) []Blocked {
 	groups := map[string]*Blocked{}
-	for _, p := range pods {
+	byName := slices.SortedFunc(slices.Values(pods), func(a, b *podState) int {
+		return compareText(a.plan.Key().String(), b.plan.Key().String())
+	})
+	for _, p := range byName {
 		by, held := p.heldBy()
 		if !held && p.stage != stageFailed && p.stage != stageWithheld {
 			continue
@@ -106,14 +109,16 @@ func blockedBy(pods []*podState) []Blocked {
 		}
 		g := groups[by]
 		if g == nil {
-			g = &Blocked{By: by, Detail: p.last.what}
+			g = &Blocked{By: by}
 			groups[by] = g
 		}
 		g.Pods = append(g.Pods, p.plan.Key().String())
+		if p.last.what != "" && !slices.Contains(g.Details, p.last.what) {
+			g.Details = append(g.Details, p.last.what)
+		}
 	}
 	var out []Blocked
 	for _, g := range groups {
-		slices.Sort(g.Pods)
 		out = append(out, *g)
 	}
 	slices.SortFunc(out, func(a, b Blocked) int { return compareText(a.By, b.By) })
