@@ -212,14 +212,12 @@ func (m *match) announcingL2(e *eligibility, serving func() map[string]bool) (no
 			nodes = []string{leader}
 		}
 	}
-	if m.w.anyL2 {
-		return nodes, "predicted by MetalLB's election, the Service has no ServiceL2Status"
-	}
-	return nodes, "predicted by MetalLB's election, no ServiceL2Status at hand"
+	return nodes, "predicted by MetalLB's election, " + m.noStatus("ServiceL2Status", m.w.anyL2)
 }
 
-// announcingBGP returns the nodes that announce by BGP now: those that a status names or whose FRR runs the prefix, or
-// else every eligible node with an endpoint where neither is at hand at all.
+// announcingBGP returns the nodes that announce by BGP now: those that a status names or whose FRR runs the prefix. A
+// Service without any status may be announced all the same, as by L2: then every eligible node with an endpoint counts
+// whose FRR shows nothing.
 func (m *match) announcingBGP(e *eligibility, serving func() map[string]bool) (nodes []string, why string) {
 	nodes = nodesNamed(m.bgpHas)
 	for node, prefixes := range m.w.running {
@@ -227,17 +225,31 @@ func (m *match) announcingBGP(e *eligibility, serving func() map[string]bool) (n
 			nodes = append(nodes, node)
 		}
 	}
-	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
-	switch {
-	case m.w.anyBGP && len(m.w.running) > 0:
-		return nodes, "ServiceBGPStatus, FRRNodeState"
-	case m.w.anyBGP:
-		return nodes, "ServiceBGPStatus"
-	case len(m.w.running) > 0:
-		return nodes, "FRRNodeState"
+	var seen []string
+	if len(m.bgpHas) > 0 {
+		seen = append(seen, "ServiceBGPStatus")
 	}
-	return m.local(e.bgp, serving()), "predicted by MetalLB's rules, no ServiceBGPStatus at hand"
+	if len(m.w.running) > 0 {
+		seen = append(seen, "FRRNodeState")
+	}
+	if len(m.bgpHas) == 0 {
+		shown := func(n string) bool { _, runs := m.w.running[n]; return runs }
+		predicted := slices.DeleteFunc(slices.Clone(m.local(e.bgp, serving())), shown)
+		if len(predicted) > 0 || len(seen) == 0 {
+			seen = append(seen, "predicted by MetalLB's rules, "+m.noStatus("ServiceBGPStatus", m.w.anyBGP))
+		}
+		nodes = append(nodes, predicted...)
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes), strings.Join(seen, ", ")
+}
+
+// noStatus says whether the Service alone lacks a status, or none is at hand.
+func (m *match) noStatus(kind string, others bool) string {
+	if others {
+		return "the Service has no " + kind
+	}
+	return "no " + kind + " at hand"
 }
 
 // local narrows candidates to what the traffic policy asks for: of policy Local the nodes with a usable endpoint, of

@@ -166,6 +166,8 @@ func TestSeats(t *testing.T) {
 		"bgp, an aggregate brings it too":          {custom: []string{poolYAML, bgpYAML, peerYAML, bgpOn("n1"), frrYAML("n2", "  network 192.0.2.0/24\n")}, hook: metallb.BGP, seats: "Y+ Y+ N+"},
 		"bgp, other prefixes and lists do not":     {custom: []string{poolYAML, bgpYAML, peerYAML, bgpOn("n1"), frrYAML("n2", "ip prefix-list all permit 0.0.0.0/0 le 32\n network 0.0.0.0/0\n network 192.0.2.11/32\n")}, hook: metallb.BGP, seats: "Y+ N+ N+"},
 		"bgp, no status of this kind at all":       {custom: []string{poolYAML, bgpYAML, peerYAML}, on: []string{"n2", "n3"}, hook: metallb.BGP, seats: "N+ Y+ Y+"},
+		"bgp, other Services have a status":        {custom: []string{poolYAML, bgpYAML, peerYAML, statusYAML("ServiceBGPStatus", "other", "n1")}, on: []string{"n2", "n3"}, hook: metallb.BGP, seats: "N+ Y+ Y+"},
+		"bgp, other Services have one, FRR shows":  {custom: []string{poolYAML, bgpYAML, peerYAML, statusYAML("ServiceBGPStatus", "other", "n1"), frrYAML("n2", "  network 192.0.2.11/32\n")}, on: []string{"n2", "n3"}, hook: metallb.BGP, seats: "N+ N+ Y+"},
 		"bgp, a peer selects nodes":                {custom: []string{poolYAML, bgpYAML, strings.Replace(peerYAML, "spec: {", "spec: {nodeSelectors: [{matchLabels: {rack: a}}], ", 1), bgpOn("n1")}, nodes: nodes(only("n1", label("rack", "a"))), hook: metallb.BGP, seats: "Y+ N N"},
 		"bgp, an advertisement to another peer":    {custom: []string{poolYAML, selecting("BGPAdvertisement", "peers: [spine]"), peerYAML, bgpOn("n1")}, hook: metallb.BGP, seats: "Y N N"},
 		"bgp advertisement without peer beside l2": {custom: []string{poolYAML, l2YAML, bgpYAML, l2On("n1")}, hook: metallb.L2, seats: "Y+ N+ N+"},
