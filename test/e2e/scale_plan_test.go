@@ -55,6 +55,7 @@ func TestPlanScale(t *testing.T) {
 	env.Nodes(3, settledNode)
 	env.Service("web")
 	pods := env.Deployment("web", 4, spreadEvenly)
+	env.EndpointsReady("web", 4)
 	_, err := env.Client.AutoscalingV2().HorizontalPodAutoscalers(env.Namespace).Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
@@ -92,6 +93,7 @@ func TestPlanScale(t *testing.T) {
 	kubectl(t, "annotate", "-n", env.Namespace, "service/web", "safedrain.dev/floor=2")
 	kubectl(t, "scale", "-n", env.Namespace, "deploy/web", "--replicas=4")
 	left = env.PodsReady("web", 4)
+	env.EndpointsReady("web", 4)
 	lone := loneOn(left)
 	kubectl(t, "annotate", "-n", env.Namespace, "pod/"+lone.Name, corev1.PodDeletionCost+"=-7")
 	refused := scalePlan(t, mayRead, env.Namespace, "deploy/web=3", 3)
