@@ -14,9 +14,12 @@ import (
 // capabilities are those that cases ask for by name: to say where replacements can run, and what a scaling does.
 var capabilities = []string{"placement", "scale"}
 
-// binary builds the real program once for a test.
+// binary is the real program: the one that SAFEDRAIN_TEST_BINARY names, else built for the test.
 func binary(t *testing.T) string {
 	t.Helper()
+	if path := os.Getenv("SAFEDRAIN_TEST_BINARY"); path != "" {
+		return path
+	}
 	path := filepath.Join(t.TempDir(), "safedrain")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "github.com/safedrain/safedrain/cmd/safedrain").CombinedOutput()
 	if err != nil {

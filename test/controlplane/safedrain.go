@@ -22,7 +22,7 @@ func Safedrain(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "safedrain")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/safedrain")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "./cmd/safedrain")
 	cmd.Dir = filepath.Dir(module)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build safedrain: %w\n%s", err, out)
