@@ -61,5 +61,5 @@ func sideBySide() error {
 	if chosen {
 		return nil
 	}
-	return flag.Set(name, "8")
+	return flag.Set(name, "14")
 }
