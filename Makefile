@@ -83,7 +83,7 @@ dataplane: controlplane ## test the data plane and measure drains on it, a short
 	cd test && DATAPLANE=short go test -count=1 -v -timeout 15m ./dataplane/experiments
 
 dataplane-full: controlplane ## measure everything, five times in both modes of kube-proxy, into docs/results; goes on where it was stopped
-	cd test && DATAPLANE=full DATAPLANE_RESULTS='$(CURDIR)/docs/results' go test -count=1 -v -timeout 4h ./dataplane/experiments
+	cd test && DATAPLANE=full DATAPLANE_RESULTS='$(CURDIR)/docs/results' go test -count=1 -v -timeout 6h ./dataplane/experiments
 
 dataplane-up: controlplane ## start a cluster that stays and carries packets, on network namespaces; needs root
 	cd test && go run ./cmd/dataplane up $(DATAPLANE_NAME:%=-name %) $(DATAPLANE_FLAGS)

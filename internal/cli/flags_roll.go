@@ -81,6 +81,8 @@ func (f *RollFlags) check(fs *pflag.FlagSet) error {
 		return usagef("--unfinished=%s: want resume or restart", f.Unfinished)
 	case fs.Changed("parallel"):
 		return usagef("--parallel is of a drain of all nodes together; with --rolling, --max-unavailable says how many")
+	case fs.Changed("deadline"):
+		return usagef("--deadline is of nodes that go at one moment; a roll takes them one after another")
 	case fs.Changed("run") && strings.TrimSpace(f.Run) == "":
 		return usagef("--run is empty")
 	}

@@ -26,11 +26,13 @@ func TestRollFlags(t *testing.T) {
 		"rebalance needs the way back": {[]string{"--rolling", "--rebalance"}, true, 0},
 		"rebalance":                    {[]string{"--rolling", "--uncordon", "--rebalance=shop/web"}, false, 1},
 		"rebalance of no Service":      {[]string{"--rolling", "--uncordon", "--rebalance=shop"}, true, 0},
+		"a deadline":                   {[]string{"--rolling", "--deadline=2m"}, true, 0},
 		"unfinished":                   {[]string{"--rolling", "--unfinished=maybe"}, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, fs := defaultRollFlags(), pflag.NewFlagSet("drain", pflag.ContinueOnError)
 			f.bind(fs)
+			defaultDrainFlags().bind(fs)
 			if err := fs.Parse(test.args); err != nil {
 				t.Fatal(err)
 			}

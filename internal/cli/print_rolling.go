@@ -208,10 +208,11 @@ func (v *rollView) endText() string {
 		v.writeRefused(&b, r.Report.Refused, false)
 		return b.String()
 	}
-	fmt.Fprintf(&b, "error: the roll stopped, %d of %s done: %s\n", done, count(len(v.options.Nodes), "node"), v.reason)
 	if r.Outcome == drain.Refused {
+		fmt.Fprintf(&b, "error: the roll is refused, nothing changed: %s\n", v.reason)
 		return b.String()
 	}
+	fmt.Fprintf(&b, "error: the roll stopped, %d of %s done: %s\n", done, count(len(v.options.Nodes), "node"), v.reason)
 	b.WriteByte('\n')
 	for i := range r.Report.Nodes {
 		n := &r.Report.Nodes[i]

@@ -89,12 +89,14 @@ func movedLines(e rolling.Moved) []line {
 	if e.Again {
 		again = ", once more after an earlier run"
 	}
-	switch e.Step {
-	case rolling.Done:
+	switch {
+	case e.Gone:
+		return []line{stamped("%s: not there any more, left out", e.Node)}
+	case e.Step == rolling.Done:
 		return []line{resultLine("node/%s rolled", e.Node), stamped("%s: through after %s", e.Node, seconds(e.Took.Round(100*time.Millisecond)))}
-	case rolling.Running:
+	case e.Step == rolling.Running:
 		return []line{stamped("%s: running the command%s", e.Node, again)}
-	case rolling.Returning:
+	case e.Step == rolling.Returning:
 		return []line{stamped("%s: returning%s", e.Node, again)}
 	}
 	if again != "" {
@@ -233,6 +235,10 @@ func (t *rollTable) detail(ev drain.Event) {
 		t.row(e.Node).detail = pendingText(e)
 	case drain.Proven:
 		t.row(e.Node).detail = provenText(e)
+	case drain.SurgePending:
+		t.row(e.Node).detail = fmt.Sprintf("%s has no further replica yet: %s", e.Workload, e.For)
+	case drain.Surged:
+		t.row(e.Node).detail = fmt.Sprintf("further replica of %s Ready on %s", e.Workload, listed(ranges(e.On), 4))
 	case drain.Wave:
 		r := t.row(e.Node)
 		r.total = max(r.total, r.gone+e.Pods+e.Waiting)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -21,6 +22,8 @@ const (
 	roleHook     = "safedrain-hook-"
 	roleHold     = "safedrain-hold"
 	roleSurge    = "safedrain-surge"
+	roleAllOurs  = "safedrain-all-ours"
+	roleGateOwn  = "safedrain-all-ours-gate"
 )
 
 // permission is one row of the table of what the commands ask of the API server.
@@ -75,16 +78,50 @@ var surgePermissions = []permission{
 	{group: "", resource: "resourcequotas", verbs: []string{"list"}},
 }
 
+// allOursPermissions are what uncordon --all-ours needs beyond a drain to find a gate and to clear what it left.
+var allOursPermissions = []permission{
+	{group: "coordination.k8s.io", resource: "leases", verbs: []string{"list"}},
+	{group: "admissionregistration.k8s.io", resource: "validatingwebhookconfigurations", verbs: []string{"list"}},
+	{group: "admissionregistration.k8s.io", resource: "mutatingwebhookconfigurations", verbs: []string{"list"}},
+	{group: "", resource: "pods", verbs: []string{"patch"}},
+	{group: "cluster.x-k8s.io", resource: "machines", verbs: []string{"list", "patch"}},
+}
+
+// gateOwnPermissions are what it needs in the gate's namespace, and nowhere else.
+var gateOwnPermissions = []permission{
+	{group: "coordination.k8s.io", resource: "leases", verbs: []string{"delete"}},
+	{group: "", resource: "secrets", verbs: []string{"list", "delete"}},
+}
+
+// ownRole is the roles that one command or flag needs beyond a drain.
+type ownRole struct {
+	flag, usage string
+	roles       []namedRole
+}
+
+type namedRole struct {
+	name string
+	rows []permission
+}
+
+var ownRoles = []ownRole{
+	{"hold", "Only what --hold needs beyond a drain, a role of its own.", []namedRole{{roleHold, holdPermissions}}},
+	{"surge", "Only what --surge needs beyond a drain, a role of its own.", []namedRole{{roleSurge, surgePermissions}}},
+	{
+		"all-ours", "Only what uncordon --all-ours needs beyond a drain to clear what a gate left: a role of its own, and one to bind in the gate's namespace.",
+		[]namedRole{{roleAllOurs, allOursPermissions}, {roleGateOwn, gateOwnPermissions}},
+	},
+}
+
 // rbacFlags are the flags of rbac.
 type rbacFlags struct {
 	readOnly bool
-	hold     bool
-	surge    bool
+	own      map[string]*bool // by the flag of an ownRole
 	hooks    []string
 }
 
 func (a *app) rbacCommand() *cobra.Command {
-	var flags rbacFlags
+	flags := rbacFlags{own: map[string]*bool{}}
 	cmd := &cobra.Command{
 		Use:   "rbac",
 		Short: "Print the ClusterRole that the commands need",
@@ -93,39 +130,55 @@ func (a *app) rbacCommand() *cobra.Command {
 		Example: "  " + a.name + " rbac | kubectl apply -f -\n  " + a.name + " rbac --hook=metallb-bgp | kubectl apply -f -",
 		Args:    atMost(0),
 		RunE: func(*cobra.Command, []string) error {
-			role, err := flags.role(newHooks(nil, choice{}).Descriptions())
+			roles, err := flags.roles(newHooks(nil, choice{}).Descriptions())
 			if err != nil {
 				return err
 			}
-			out, err := roleYAML(role)
-			if err != nil {
-				return err
+			var docs [][]byte
+			for _, role := range roles {
+				doc, err := roleYAML(role)
+				if err != nil {
+					return err
+				}
+				docs = append(docs, doc)
 			}
-			_, err = a.streams.Out.Write(out)
+			_, err = a.streams.Out.Write(bytes.Join(docs, []byte("---\n")))
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "Only what plan, audit and hooks need.")
-	cmd.Flags().BoolVar(&flags.hold, "hold", false, "Only what --hold needs beyond a drain, a role of its own.")
-	cmd.Flags().BoolVar(&flags.surge, "surge", false, "Only what --surge needs beyond a drain, a role of its own.")
+	for i := range ownRoles {
+		flags.own[ownRoles[i].flag] = cmd.Flags().Bool(ownRoles[i].flag, false, ownRoles[i].usage)
+	}
 	cmd.Flags().StringSliceVar(&flags.hooks, "hook", nil, "Only what these hooks need.")
 	return cmd
 }
 
-// role makes the ClusterRole that the flags ask for.
-func (f *rbacFlags) role(hooks []lbhooks.Description) (*rbacv1.ClusterRole, error) {
-	if f.surge {
-		if f.hold || f.readOnly || len(f.hooks) > 0 {
-			return nil, usagef("--surge is a role of its own: leave out --hold, --read-only and --hook")
+// roles makes the ClusterRoles that the flags ask for.
+func (f *rbacFlags) roles(hooks []lbhooks.Description) ([]*rbacv1.ClusterRole, error) {
+	var out []*rbacv1.ClusterRole
+	asked := ""
+	for _, own := range ownRoles {
+		if set := f.own[own.flag]; set == nil || !*set {
+			continue
 		}
-		return clusterRole(roleSurge, surgePermissions), nil
-	}
-	if f.hold {
-		if f.readOnly || len(f.hooks) > 0 {
-			return nil, usagef("--hold is a role of its own: leave out --read-only and --hook")
+		if asked != "" || f.readOnly || len(f.hooks) > 0 {
+			return nil, usagef("--%s is a role of its own: leave out the other flags", own.flag)
 		}
-		return clusterRole(roleHold, holdPermissions), nil
+		asked = own.flag
+		for _, r := range own.roles {
+			out = append(out, clusterRole(r.name, r.rows))
+		}
 	}
+	if asked != "" {
+		return out, nil
+	}
+	role, err := f.drainRole(hooks)
+	return []*rbacv1.ClusterRole{role}, err
+}
+
+// drainRole is the ClusterRole of a drain, of what only reads, or of hooks.
+func (f *rbacFlags) drainRole(hooks []lbhooks.Description) (*rbacv1.ClusterRole, error) {
 	name, rows := roleDrain, slices.Clone(permissions)
 	if f.readOnly {
 		name = roleReadOnly

@@ -29,7 +29,7 @@ func (r *uncordonRun) findGate(ctx context.Context) (*gateState, error) {
 	gate, err := leftovers.Find(ctx, c, time.Now())
 	switch {
 	case apierrors.IsForbidden(err):
-		r.app.warn(fmt.Sprintf("whether a gate is or was installed here is not known: %s", oneLine(err.Error())))
+		r.app.warn(fmt.Sprintf("whether a gate is or was installed here is not known: %s; %s rbac --all-ours prints the permissions it needs", oneLine(err.Error()), r.app.name))
 		return nil, nil
 	case err != nil:
 		return nil, &connectError{kube: r.app.kube, err: err}
@@ -70,9 +70,17 @@ func (r *uncordonRun) clearGate(ctx context.Context, g *gateState, dryRun bool) 
 		r.app.warn(fmt.Sprintf("the gate's webhooks are still registered, and nobody leads it: kubectl delete %s", strings.Join(g.Webhooks, " ")))
 	}
 	if err != nil {
-		fmt.Fprintf(escaping{r.app.streams.ErrOut}, "error: what the gate left is not all gone: %s; repeat when that is mended\n", r.app.explain(err))
+		fmt.Fprintf(escaping{r.app.streams.ErrOut}, "error: what the gate left is not all gone: %s; repeat when that is mended\n", r.clearError(err))
 	}
 	return err == nil
+}
+
+// clearError explains what stood in the way. Nobody who drains needs what clearing does.
+func (r *uncordonRun) clearError(err error) string {
+	if apierrors.IsForbidden(err) {
+		return fmt.Sprintf("%s; %s rbac --all-ours prints the permissions it needs", oneLine(err.Error()), r.app.name)
+	}
+	return r.app.explain(err)
 }
 
 // clearedText says what was taken away.

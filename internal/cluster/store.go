@@ -27,8 +27,8 @@ const maxInterned = 200_000
 // trims objects in place, so nobody else may read them.
 //
 // What follows from the objects is derived when it is asked for and kept until something it rests on changes: the facts of
-// a Service as long as it, its slices and its neighbours at an address stay; rotations as long as no node and no object of
-// a balancer changes. The heartbeats of nodes and the renewals of Leases change nothing.
+// a Service as long as it, its slices and its neighbours at an address stay; rotations as long as no object of a balancer
+// changes and no node does in what hooks read of it. The heartbeats of nodes and the renewals of Leases change nothing.
 type Store struct {
 	matcher Matcher
 	hooks   []lbhooks.Description
@@ -105,15 +105,15 @@ func (s *Store) SetNode(n *corev1.Node) {
 	switch {
 	case !known:
 		s.sorted = slices.Insert(slices.Clone(s.sorted), i, n)
-		s.turn()
+		s.turnNodes()
 	case sameNode(s.sorted[i], n):
 		return
 	default:
-		turn := !sameToHooks(s.sorted[i], n)
+		turn := s.nodes[n.Name].Leaving != facts.Leaving || !sameToHooks(s.sorted[i], n)
 		s.sorted = slices.Clone(s.sorted)
 		s.sorted[i] = n
 		if turn {
-			s.turn()
+			s.turnNodes()
 		}
 	}
 	s.nodes[n.Name] = &facts
@@ -132,7 +132,7 @@ func (s *Store) DeleteNode(name string) {
 	}
 	s.sorted = slices.Delete(slices.Clone(s.sorted), i, i+1)
 	delete(s.nodes, name)
-	s.turn()
+	s.turnNodes()
 	s.nodeChanged(name)
 }
 

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/safedrain/safedrain/internal/claim"
-	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
 // Objects are the same when what is kept of them is: an object is written far more often than it changes.
@@ -31,24 +30,16 @@ func sameNode(a, b *corev1.Node) bool {
 		equality.Semantic.DeepEqual(&a.Status, &b.Status)
 }
 
-// ownNodeAnnotations are written by runs and by the gate while they work. Hooks read of them at most whether a claim is
-// there.
-var ownNodeAnnotations = []string{claim.Annotation, claim.AnnotationRefused, guard.AnnotationGate}
-
-// sameToHooks reports whether two states of a node that differ are the same to hooks.
+// sameToHooks reports whether two states of a node are the same to hooks: in what [lbhooks.Objects] promises them. The rest of
+// a node changes often and by many hands, and changes no rotation: other annotations, since when a condition holds, what can be
+// allocated.
 func sameToHooks(a, b *corev1.Node) bool {
-	x, y := *a, *b
-	_, claimedA := a.Annotations[claim.Annotation]
-	_, claimedB := b.Annotations[claim.Annotation]
-	x.Annotations, y.Annotations = foreign(a.Annotations), foreign(b.Annotations)
-	return claimedA == claimedB && sameNode(&x, &y)
+	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && lbhooks.Claimed(a) == lbhooks.Claimed(b) &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&
+		slices.Equal(a.Status.Addresses, b.Status.Addresses) && slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, sameCondition)
 }
 
-func foreign(annotations map[string]string) map[string]string {
-	out := maps.Clone(annotations)
-	maps.DeleteFunc(out, func(key, _ string) bool { return slices.Contains(ownNodeAnnotations, key) })
-	return out
-}
+func sameCondition(a, b corev1.NodeCondition) bool { return a.Type == b.Type && a.Status == b.Status }
 
 func sameService(a, b *corev1.Service) bool {
 	return sameMeta(&a.ObjectMeta, &b.ObjectMeta) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec) &&

@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,9 +27,11 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/internal/hookset"
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
 var sameAddr = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
@@ -35,12 +39,23 @@ var sameAddr = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 // twin is a Store beside the objects that it was fed.
 type twin struct {
 	store   *cluster.Store
-	set     *hookset.Set
+	set     *counting
 	objects map[string]runtime.Object // by kind, namespace and name
 }
 
+// counting counts how often a rotation is derived.
+type counting struct {
+	*hookset.Set
+	derived int
+}
+
+func (c *counting) Match(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation {
+	c.derived++
+	return c.Set.Match(svc, objects)
+}
+
 func newTwin() *twin {
-	set := hookset.New(hookset.Deps{})
+	set := &counting{Set: hookset.New(hookset.Deps{})}
 	return &twin{store: cluster.NewStore(set), set: set, objects: map[string]runtime.Object{}}
 }
 
@@ -51,6 +66,7 @@ func nameOf(o runtime.Object) string {
 
 // put sets an object in both; the Store gets a copy of its own.
 func (w *twin) put(o runtime.Object) {
+	o = o.DeepCopyObject() // several twins may be fed the same
 	w.objects[nameOf(o)] = o
 	switch o := o.DeepCopyObject().(type) {
 	case *corev1.Node:
@@ -202,13 +218,99 @@ func TestStoreCases(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
 			objects := objectsOf(t, file)
+			var w *twin
 			for _, order := range []func([]runtime.Object){func([]runtime.Object) {}, slices.Reverse[[]runtime.Object]} {
 				order(objects)
-				w := newTwin()
+				w = newTwin()
 				for _, o := range objects {
 					w.put(o)
 				}
 				w.check(t)
+			}
+			derived := w.set.derived
+			w.touch()
+			if w.check(t); w.set.derived != derived {
+				t.Errorf("%d rotations were derived anew, though nothing that hooks read has changed", w.set.derived-derived)
+			}
+		})
+	}
+}
+
+// touch changes of every node what no hook reads.
+func (w *twin) touch() {
+	now := metav1.Now().Rfc3339Copy()
+	for _, o := range slices.Collect(maps.Values(w.objects)) {
+		n, ok := o.(*corev1.Node)
+		if !ok {
+			continue
+		}
+		n = n.DeepCopy()
+		n.ResourceVersion = "9999999"
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, "example.com/measured", "now")
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, claim.AnnotationRefused, now.UTC().Format(time.RFC3339))
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("7")}
+		for i := range n.Status.Conditions {
+			c := &n.Status.Conditions[i]
+			c.LastHeartbeatTime, c.LastTransitionTime, c.Reason = now, now, "Touched"
+		}
+		w.put(n)
+	}
+}
+
+// TestStoreDerives: a rotation is derived anew for the Service that is asked for, and only when something changed that hooks
+// read.
+func TestStoreDerives(t *testing.T) {
+	const services = 5
+	node := func(name string) *corev1.Node {
+		n := largeNode(0, nil)
+		n.Name, n.Spec.ProviderID = name, "aws:///eu-1a/i-1"
+		return n
+	}
+	for name, test := range map[string]struct {
+		change  func(*corev1.Node)
+		derived int // of the Service that is asked for
+	}{
+		"nothing":                  {func(*corev1.Node) {}, 0},
+		"an annotation of others":  {func(n *corev1.Node) { n.Annotations = map[string]string{"example.com/a": "b"} }, 0},
+		"a refusal":                {func(n *corev1.Node) { n.Annotations = map[string]string{claim.AnnotationRefused: "x"} }, 0},
+		"a heartbeat":              {func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.Now() }, 0},
+		"what can be allocated":    {func(n *corev1.Node) { n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1")} }, 0},
+		"a label":                  {func(n *corev1.Node) { n.Labels["zone"] = "a" }, 1},
+		"a taint":                  {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler"}} }, 1},
+		"a cordon":                 {func(n *corev1.Node) { n.Spec.Unschedulable = true }, 1},
+		"a condition":              {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, 1},
+		"an address":               {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.9.9.9" }, 1},
+		"a claim":                  {func(n *corev1.Node) { n.Annotations = map[string]string{claim.Annotation: "{}"} }, 1},
+		"its deletion has begun":   {func(n *corev1.Node) { now := metav1.Now(); n.DeletionTimestamp = &now }, 1},
+		"another one of that name": {func(n *corev1.Node) { n.UID = "2" }, 1},
+		"one more node":            {func(n *corev1.Node) { n.Name = "c" }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTwin()
+			w.put(node("a"))
+			w.put(node("b"))
+			for i := range services {
+				svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("s", i)}}
+				svc.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, ClusterIP: "10.96.0.1"}
+				w.put(svc)
+			}
+			w.store.Read(func(v *cluster.StoreView) {
+				if all := slices.Collect(v.Services()); len(all) != services || w.set.derived != services {
+					t.Fatalf("%d Services, %d rotations derived", len(all), w.set.derived)
+				}
+			})
+			n := node("b")
+			test.change(n)
+			w.put(n)
+			w.store.Read(func(v *cluster.StoreView) {
+				if keys := v.Reached(); len(keys) != services || w.set.derived != services {
+					t.Errorf("%d Services are reached, %d rotations derived", len(keys), w.set.derived)
+				}
+				v.Service(guard.Key{Namespace: "shop", Name: "s1"})
+				v.Service(guard.Key{Namespace: "shop", Name: "s1"})
+			})
+			if got := w.set.derived - services; got != test.derived {
+				t.Errorf("%d rotations derived anew, want %d", got, test.derived)
 			}
 		})
 	}

@@ -104,6 +104,34 @@ func (v *StoreView) Local(namespace string) iter.Seq[*guard.ServiceFacts] {
 	return v.each(all)
 }
 
+// Reached lists the keys of the Services with externalTrafficPolicy Local, sorted. Like [StoreView.Gates] it derives nothing:
+// whoever looks at all Services takes the keys first and then each Service in a Read of its own, so that no review waits for
+// the rotations of all.
+func (v *StoreView) Reached() []guard.Key {
+	var keys []guard.Key
+	for _, services := range v.s.local {
+		keys = appendReached(keys, services)
+	}
+	slices.SortFunc(keys, guard.Key.Compare)
+	return keys
+}
+
+// ReachedOn lists of [StoreView.Reached] the Services with an endpoint on a node.
+func (v *StoreView) ReachedOn(node string) []guard.Key {
+	keys := appendReached(nil, v.s.onNode[node])
+	slices.SortFunc(keys, guard.Key.Compare)
+	return keys
+}
+
+func appendReached(keys []guard.Key, services serviceSet) []guard.Key {
+	for e := range services {
+		if e.proxied() && externalLocal(e.object) {
+			keys = append(keys, e.key)
+		}
+	}
+	return keys
+}
+
 // Gates lists, in any order, the value of the annotation safedrain.dev/gate of each Service of a namespace that has
 // externalTrafficPolicy Local; "" where there is none. It derives nothing, so it costs little where there are many.
 func (v *StoreView) Gates(namespace string) iter.Seq[string] {

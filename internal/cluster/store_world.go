@@ -23,8 +23,9 @@ const maxStoredSeats = 500_000
 // storeWorld is a Store as hooks see it, from one change of the nodes and of the balancers' objects to the next. Hooks keep
 // what they derive from one world, so another one is made when anything of it changes. It is used under the Store's lock.
 type storeWorld struct {
-	s     *Store
-	nodes []*corev1.Node
+	s      *Store
+	nodes  []*corev1.Node
+	steady *int // another one when anything but nodes and slices has changed
 
 	mu        sync.Mutex
 	lists     map[schema.GroupKind][]*unstructured.Unstructured // sorted by key
@@ -39,14 +40,24 @@ type storedRotation struct {
 	rotation lbhooks.Rotation
 }
 
-var _ lbhooks.Objects = (*storeWorld)(nil)
+var (
+	_ lbhooks.Objects = (*storeWorld)(nil)
+	_ lbhooks.Steady  = (*storeWorld)(nil)
+)
 
 // turn begins a new world: everything that hooks derived is derived anew when it is asked for. The lock is held.
 func (s *Store) turn() {
 	s.world = &storeWorld{
-		s: s, nodes: s.sorted, lists: map[schema.GroupKind][]*unstructured.Unstructured{},
+		s: s, nodes: s.sorted, steady: new(int), lists: map[schema.GroupKind][]*unstructured.Unstructured{},
 		selected: map[string][]*corev1.Pod{}, rotations: map[*storedService]storedRotation{},
 	}
+}
+
+// turnNodes begins a new world that differs in its nodes only. The lock is held.
+func (s *Store) turnNodes() {
+	steady, lists, selected := s.world.steady, s.world.lists, s.world.selected
+	s.turn()
+	s.world.steady, s.world.lists, s.world.selected = steady, lists, selected
 }
 
 // rotation returns the rotation of a Service. Nobody outside sends to a Service that is not reachable from outside.
@@ -84,6 +95,9 @@ func (w *storeWorld) keep(e *storedService, r storedRotation) {
 		}
 	}
 }
+
+// Steady is the same while nothing but nodes and slices changes.
+func (w *storeWorld) Steady() any { return w.steady }
 
 // Nodes lists the nodes, sorted by name.
 func (w *storeWorld) Nodes() []*corev1.Node { return w.nodes }

@@ -6,22 +6,28 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/safedrain/safedrain/internal/surge"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
 // reserve is kept between the end of the longest grace period and the deadline: for requests, and for kubelets that are late.
 const reserve = 10 * time.Second
 
-// Late says that the pods of a Service were evicted without a proof that the node left its rotation, because the node's
-// deadline was near.
+// Late says that, because the deadline was near, pods were evicted without what was to come before: those of a Service
+// without a proof that the node left its rotation, or those of a workload without their replacement.
 type Late struct {
-	Node    string
-	Service string
-	Hook    string
-	Cause   error
+	Node     string
+	Service  string
+	Hook     string
+	Workload string // whose replacement was not there; "" where a proof was missing
+	Cause    error
 }
 
 func (e *Late) Error() string {
+	if e.Workload != "" {
+		return fmt.Sprintf("the replacement of %s was not there in time for the deadline, its pods on node %q had to go without it: %v",
+			e.Workload, e.Node, e.Cause)
+	}
 	return fmt.Sprintf("%s was not proven out of %s on node %q in time for the deadline, its pods were evicted without proof: %v",
 		e.Service, e.Hook, e.Node, e.Cause)
 }
@@ -36,22 +42,72 @@ func (n *nodeRun) setCutoff(plan *guard.DrainPlan) {
 		return
 	}
 	var longest *guard.PodPlan
+	n.cutoff, longest = n.cutoffOf(plan)
+	if longest != nil && n.run.started.After(n.cutoff) {
+		n.emit(Warned{Text: fmt.Sprintf("the deadline of %s is shorter than the grace period of pod %s, %s, with a reserve of %s: it goes at once, proven or not",
+			n.opts.Deadline, longest.Key(), longest.Grace, reserve)})
+	}
+}
+
+// cutoffOf is when the pods of a plan that wait for a Service have to go, and the one of them that takes longest to end; nil
+// where none waits.
+func (n *nodeRun) cutoffOf(plan *guard.DrainPlan) (time.Time, *guard.PodPlan) {
+	var longest *guard.PodPlan
 	for i := range plan.Pods {
 		p := &plan.Pods[i]
 		if p.Node == n.name && len(p.After) > 0 && (longest == nil || p.Grace > longest.Grace) {
 			longest = p
 		}
 	}
-	deadline := n.run.started.Add(n.opts.Deadline)
-	n.cutoff = deadline.Add(-reserve)
-	if longest == nil {
-		return
+	at := n.run.started.Add(n.opts.Deadline - reserve)
+	if longest != nil {
+		at = at.Add(-longest.Grace)
 	}
-	n.cutoff = n.cutoff.Add(-longest.Grace)
-	if late := n.run.started.Sub(n.cutoff); late > 0 {
-		n.emit(Warned{Text: fmt.Sprintf("the deadline of %s is shorter than the grace period of pod %s, %s, with a reserve of %s: it goes at once, proven or not",
-			n.opts.Deadline, longest.Key(), longest.Grace, reserve)})
+	return at, longest
+}
+
+// firstCutoff is the earliest cutoff of the run's nodes; zero without a deadline.
+func (d *run) firstCutoff() time.Time {
+	var first time.Time
+	if d.opts.Deadline <= 0 {
+		return first
 	}
+	plan, _ := d.current()
+	for _, n := range d.nodes {
+		if at, _ := n.cutoffOf(plan); first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// replacedBy is when replacements have to be there: with a deadline the time is to be left that proofs may take, unless that
+// is more than half of it. Zero without a deadline.
+func (d *run) replacedBy() time.Time {
+	by := d.firstCutoff()
+	if by.IsZero() {
+		return by
+	}
+	return by.Add(-min(d.opts.HookTimeout, max(0, by.Sub(d.started)/2)))
+}
+
+// goWithout notes, with a deadline, that a replacement is not there in time: the pods of its workload go without it. Every
+// other error is returned.
+func (n *nodeRun) goWithout(workload string, err error) error {
+	var failed *surge.Failed
+	var refusal *Refusal
+	if n.opts.Deadline <= 0 || n.run.stop.Err() != nil || !errors.As(err, &failed) && !errors.As(err, &refusal) {
+		return err
+	}
+	cause := err
+	if failed != nil {
+		cause = errors.New(failed.Why)
+	}
+	n.mu.Lock()
+	n.lates = append(n.lates, &Late{Node: n.name, Workload: workload, Cause: cause})
+	n.mu.Unlock()
+	n.emit(Warned{Text: fmt.Sprintf("the replacement of %s is not there in time for the deadline, its pods go without it: %v", workload, cause)})
+	return nil
 }
 
 // inTime is how long something may be waited for that may take d: d, and with a deadline no longer than until the cutoff.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -146,7 +147,7 @@ func (n *nodeRun) vacate(ctx context.Context) error {
 	var g errgroup.Group
 	for i, dep := range departures {
 		g.Go(func() error {
-			errs[i] = n.leave(ctx, dep)
+			errs[i] = safely.Call(func() error { return n.leave(ctx, dep) }) // a hook that panics ends no gate
 			if definite(errs[i]) {
 				n.stop.end(errs[i])
 			}

@@ -27,7 +27,8 @@ type run struct {
 	stop    *stopper // ends the run softly
 	started time.Time
 	earlier claim.Earlier
-	places  *placement.Cluster // where pods can be placed, as the first look saw it; nil when that was not read
+	places  *placement.Cluster    // where pods can be placed, as the first look saw it; nil when that was not read
+	proxies map[string]*nodeProxy // of nodes with replacements, by name
 
 	mu       sync.Mutex
 	plan     *guard.DrainPlan // the one that is carried out

@@ -20,6 +20,7 @@ type raisedSurge struct {
 	node     *nodeRun           // whose claim remembers it
 	pods     map[types.UID]bool // of the workload, on the nodes of the run
 	services []string           // that they serve
+	on       []string           // the nodes on which the workload is Ready and stays
 	lowered  bool               // guarded by run.mu
 }
 
@@ -75,11 +76,14 @@ func (d *run) bringReplacements(ctx context.Context) error {
 		return nil
 	}
 	for _, s := range standing {
-		if err := d.awaitSurge(soft, s); err != nil {
+		if err := s.node.goWithout(s.Title(), d.awaitSurge(soft, s)); err != nil {
 			return d.softly(err)
 		}
 	}
-	return d.softly(d.judgeSurged(soft))
+	if slices.ContainsFunc(d.nodes, func(n *nodeRun) bool { return n.tooLate() != nil }) {
+		return nil // the plan stands as it was made, with the deadline over it
+	}
+	return d.softly(standing[0].node.goWithout(standing[0].Title(), d.judgeSurged(soft)))
 }
 
 // softly names the reason for which the run is to stop, where that is why a call failed.
@@ -128,7 +132,7 @@ func (d *run) takeUpSurges(ctx context.Context) error {
 			if err := d.raiseOn(ctx, n, l, d.servicesOf(l)); err != nil {
 				return err
 			}
-			if s := d.raisedBy(l); len(s.pods) == 0 {
+			if s := d.raisedBy(l); s != nil && len(s.pods) == 0 {
 				if err := n.lower(ctx, s, false); err != nil {
 					return err
 				}
@@ -171,20 +175,21 @@ func (d *run) raiseOn(ctx context.Context, n *nodeRun, l surge.Lever, services [
 		return err
 	}
 	end := d.step("surge", n.name, strings.Join(services, ","))
-	raised, err := b.Raise(ctx, l, d.opts.Nodes)
+	s := &raisedSurge{node: n, services: services}
+	err = n.persist(ctx, func(ctx context.Context) (err error) {
+		if s.pods, err = b.On(ctx, l.Workload, d.opts.Nodes); err == nil {
+			s.Raised, err = b.Raise(ctx, l, d.opts.Nodes)
+		}
+		return err
+	})
 	if err != nil {
 		end(err, "")
-		return &surge.Failed{Workload: l.Title(), Why: err.Error()}
-	}
-	s := &raisedSurge{Raised: raised, node: n, services: services}
-	if s.pods, err = b.On(ctx, l.Workload, d.opts.Nodes); err != nil {
-		end(err, "")
-		return err
+		return n.goWithout(l.Title(), &surge.Failed{Workload: l.Title(), Why: err.Error()})
 	}
 	d.mu.Lock()
 	d.raised = append(d.raised, s)
 	d.mu.Unlock()
-	end(nil, raised.Words())
-	d.emit(Surging{Node: n.name, Workload: s.Title(), What: raised.Words(), Taken: raised.Taken})
+	end(nil, s.Words())
+	d.emit(Surging{Node: n.name, Workload: s.Title(), What: s.Words(), Taken: s.Taken})
 	return nil
 }

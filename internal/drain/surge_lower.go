@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/internal/claim"
+	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/internal/surge"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
@@ -73,11 +74,11 @@ func (r *Runner) unraise(ctx context.Context, l surge.Lever, node string, evicte
 	b := r.bringer()
 	var victim *corev1.Pod
 	if !evicted {
-		snapshot, err := r.Load(ctx, []string{node})
+		ix, err := r.around(ctx, node)
 		if err != nil {
 			return err
 		}
-		if victim, err = b.Victim(ctx, l, snapshot.Index(r.Hooks, []string{node})); err != nil && !apierrors.IsNotFound(err) {
+		if victim, err = b.Victim(ctx, l, ix); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -92,6 +93,21 @@ func (r *Runner) unraise(ctx context.Context, l surge.Lever, node string, evicte
 		r.emit(Unsurged{Node: node, Workload: l.Title()})
 	}
 	return nil
+}
+
+// around is the cluster as it is for a node, be it that this is gone; "": for none.
+func (r *Runner) around(ctx context.Context, node string) (*cluster.Index, error) {
+	nodes := slices.DeleteFunc([]string{node}, func(name string) bool { return name == "" })
+	snapshot, err := r.Load(ctx, nodes)
+	var gone *cluster.NotFound
+	if errors.As(err, &gone) {
+		nodes = nil
+		snapshot, err = r.Load(ctx, nodes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return snapshot.Index(r.Hooks, nodes), nil
 }
 
 // forgetSurge has the claim of a node forget a surge that no longer stands.

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,6 +32,9 @@ func (d *run) awaitSurge(ctx context.Context, s *raisedSurge) error {
 	if patience <= 0 {
 		patience = time.Duration(b.Patience(ctx, s.Raised)) * time.Second
 	}
+	if by := d.replacedBy(); !by.IsZero() {
+		patience = min(patience, by.Sub(start))
+	}
 	refused := time.Time{}
 	for delay := surgePoll; ; delay = min(delay+delay/2, surgeMaxPoll) {
 		p, err := b.Look(ctx, s.Raised, d.opts.Nodes)
@@ -40,6 +44,7 @@ func (d *run) awaitSurge(ctx context.Context, s *raisedSurge) error {
 			end(err, "")
 			return err
 		case err == nil && p.Ready:
+			s.on = p.Nodes
 			end(nil, strings.Join(p.Nodes, ","))
 			d.emit(Surged{Node: s.node.name, Workload: s.Title(), On: p.Nodes, After: now.Sub(start)})
 			return nil
@@ -74,37 +79,14 @@ func (d *run) pauseAll(ctx context.Context, delay time.Duration) error {
 // judgeSurged judges the drain anew on what is there, without anything that is only to come, until it is not refused and
 // the balancers send to the replicas or are about to.
 func (d *run) judgeSurged(ctx context.Context) error {
-	found := d.surges
-	d.surges = nil
 	start := d.Clock.Now()
 	within := max(judgedWithin, d.opts.HookTimeout)
+	if cutoff := d.firstCutoff(); !cutoff.IsZero() {
+		within = min(within, cutoff.Sub(start))
+	}
 	for delay := surgePoll; ; delay = min(delay*2, surgeMaxPoll) {
-		snapshot, err := d.loadAgain(ctx)
-		if err != nil && !passing(err) {
-			return err
-		}
-		var refusal *guard.DrainPlan
-		unused := ""
-		if err == nil {
-			ix := d.index(snapshot, d.opts.Nodes)
-			req := d.request(d.opts, d.opts.Nodes)
-			req.Cluster = d.places
-			plan := guard.Plan(ix, req)
-			plan.Surges = surge.Surges(found)
-			if plan.Refused() {
-				refusal = &plan
-			} else if unused = d.unused(ctx, ix); unused == "" {
-				d.adopt(&plan, snapshot)
-				return nil
-			}
-		}
-		if d.Clock.Since(start) > within {
-			switch {
-			case refusal != nil:
-				return &Refusal{Plan: refusal, Then: "judged again with the replacement there"}
-			case unused != "":
-				return &surge.Failed{Workload: d.raised[0].Title(), Why: unused, After: d.Clock.Since(start)}
-			}
+		err := d.adoptSurged(ctx, start)
+		if err == nil || !mayCome(err) || d.Clock.Since(start) > within {
 			return err
 		}
 		if err := d.pauseAll(ctx, delay); err != nil {
@@ -113,12 +95,45 @@ func (d *run) judgeSurged(ctx context.Context) error {
 	}
 }
 
+// mayCome reports whether what stands against a plan with replacements may pass by itself.
+func mayCome(err error) bool {
+	var refusal *Refusal
+	var failed *surge.Failed
+	return errors.As(err, &refusal) || errors.As(err, &failed) || passing(err)
+}
+
+// adoptSurged takes the plan as it is with the replacements there for the one that is carried out, unless something stands
+// against it.
+func (d *run) adoptSurged(ctx context.Context, start time.Time) error {
+	snapshot, err := d.loadAgain(ctx)
+	if err != nil {
+		return err
+	}
+	ix := d.index(snapshot, d.opts.Nodes)
+	req := d.Runner.request(d.opts, d.opts.Nodes)
+	req.Cluster = d.places
+	plan := guard.Plan(ix, req)
+	plan.Surges = surge.Surges(d.surges)
+	if plan.Refused() {
+		return &Refusal{Plan: &plan, Then: "judged again with the replacement there"}
+	}
+	if why := d.unused(ctx, ix); why != "" {
+		return &surge.Failed{Workload: d.raised[0].Title(), Why: why, After: d.Clock.Since(start)}
+	}
+	d.surges = nil
+	d.adopt(&plan, snapshot)
+	return nil
+}
+
 // unused returns why the balancer of a Service does not send to any node with its replacement, and will not once the drained
 // node is out; "" where it does, where it will, or where nobody can tell.
 func (d *run) unused(ctx context.Context, ix view) string {
 	for _, s := range d.standing() {
 		for _, name := range s.services {
 			if why := d.unusedBy(ctx, ix, keyOf(name)); why != "" {
+				return why
+			}
+			if why := d.unknownTo(ctx, ix, keyOf(name), s.on); why != "" {
 				return why
 			}
 		}
@@ -133,6 +148,7 @@ func (d *run) unusedBy(ctx context.Context, ix view, key guard.Key) string {
 	}
 	r := &svc.Rotation
 	hook, known := d.Hooks.Hook(r.Hook)
+	_, asserted := hook.(lbhooks.Assertable)
 	raw, there := ix.Snapshot().RawService(key)
 	if !known || !there {
 		return ""
@@ -145,11 +161,12 @@ func (d *run) unusedBy(ctx context.Context, ix view, key guard.Key) string {
 			continue
 		}
 		moves := slices.ContainsFunc(r.Moves, func(m guard.Move) bool { return m.To == name })
-		if in := r.Seat(name).In; in != guard.No || moves {
+		// What is said of a balancer that nothing else knows is not what it does: it is asked.
+		if in := r.Seat(name).In; moves || in != guard.No && !asserted {
 			return ""
 		}
 		proof, err := d.observe(ctx, hook, raw, node)
-		if err != nil || !proof.Out {
+		if err != nil || !proof.Out && !proof.Idle {
 			return ""
 		}
 		why = fmt.Sprintf("%s does not send to %s for %s yet: %s", r.Hook, name, key, proof.Evidence)

@@ -53,13 +53,7 @@ func (b *blackholes) count(change cluster.Change, now time.Time) {
 	b.stale = b.stale || change.Objects || len(change.Nodes) > 0
 	if b.stale && now.Sub(b.recounted) >= recountEvery {
 		b.stale, b.recounted = false, now
-		b.store.Read(func(v *cluster.StoreView) {
-			for svc := range v.Services() {
-				if svc.External {
-					keys = append(keys, svc.Key)
-				}
-			}
-		})
+		b.store.Read(func(v *cluster.StoreView) { keys = append(keys, v.Reached()...) })
 	}
 	for _, key := range keys {
 		b.store.Read(func(v *cluster.StoreView) {

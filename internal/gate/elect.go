@@ -17,7 +17,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/gate/leftovers"
 	"github.com/safedrain/safedrain/internal/gate/metrics"
-	"github.com/safedrain/safedrain/internal/gate/safely"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -50,10 +50,7 @@ type election struct {
 	log         *slog.Logger
 }
 
-// NeedLeaderElection is false: the manager knows of no election, and starts this one in every replica.
-func (*election) NeedLeaderElection() bool { return false }
-
-// Start stands for election until ctx ends.
+// Start stands for election until ctx ends, in every replica.
 func (e *election) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

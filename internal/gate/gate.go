@@ -28,7 +28,7 @@ import (
 	"github.com/safedrain/safedrain/internal/gate/certs"
 	"github.com/safedrain/safedrain/internal/gate/feed"
 	"github.com/safedrain/safedrain/internal/gate/metrics"
-	"github.com/safedrain/safedrain/internal/gate/safely"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -148,13 +148,14 @@ func (g *Gate) compose() error {
 	if err := g.manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
+	elected := &election{
+		lease: guard.Key{Namespace: o.Namespace, Name: o.Lease}, identity: o.Identity, enabled: o.LeaderElect,
+		client: d.Clients.Kubernetes, controllers: controllers, metrics: g.metrics, log: d.Log, resign: g.resign, ready: g.feed.Synced,
+	}
 	for _, r := range []manager.Runnable{
 		g.server, g.feed, g.steady("events", tells.Start), g.steady("notes", notes.Run), g.steady("certificates", g.certs.Run), g.steady("gauges", g.gauges),
 		g.steady("blackholes", (&blackholes{store: g.store, synced: g.feed.Synced, metrics: g.metrics}).Start),
-		&election{
-			lease: guard.Key{Namespace: o.Namespace, Name: o.Lease}, identity: o.Identity, enabled: o.LeaderElect,
-			client: d.Clients.Kubernetes, controllers: controllers, metrics: g.metrics, log: d.Log, resign: g.resign, ready: g.feed.Synced,
-		},
+		g.steady("election", elected.Start),
 	} {
 		if err := g.manager.Add(r); err != nil {
 			return err

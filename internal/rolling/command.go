@@ -29,7 +29,7 @@ func (n *node) runCommand(ctx context.Context) error {
 	if err := n.moveTo(ctx, Running); err != nil {
 		return err
 	}
-	return n.during(ctx, n.execute)
+	return n.timed(ctx, "run", func(ctx context.Context) error { return n.during(ctx, n.execute) })
 }
 
 func (n *node) execute(ctx context.Context) error {
@@ -52,10 +52,10 @@ func (n *node) execute(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w while the command ran", errInterrupted)
 	}
-	n.command.TimedOut = limited.Err() != nil
 	if err == nil {
 		return nil
 	}
+	n.command.TimedOut = limited.Err() != nil
 	why := err.Error()
 	var exited *exec.ExitError
 	switch {
@@ -66,7 +66,7 @@ func (n *node) execute(ctx context.Context) error {
 	}
 	n.command.Output = out.String()
 	n.emit(CommandFailed{Node: n.name, Why: why, Output: n.command.Output})
-	return &CommandError{Node: n.name, Why: why}
+	return &CommandError{Node: n.name, Why: why, TimedOut: n.command.TimedOut}
 }
 
 // tail keeps the end of what is written to it. Writes come from one goroutine.

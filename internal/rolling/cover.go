@@ -2,6 +2,7 @@ package rolling
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,11 +31,11 @@ func (n *node) covered(ctx context.Context) error {
 	started, before, still := n.Clock.Now(), "", time.Time{}
 	for delay := coverPoll; len(n.want) > 0; delay = min(delay*2, coverMaxPoll) {
 		missing, coming, err := n.missing(ctx)
+		if err != nil {
+			missing, coming = []string{"the cluster cannot be read: " + err.Error()}, true
+		}
 		elapsed := n.Clock.Since(started)
 		switch {
-		case err != nil && elapsed >= n.opts.WaitTimeout:
-			return fmt.Errorf("look whether every Service is covered again: %w", err)
-		case err != nil:
 		case len(missing) == 0:
 			return nil
 		case coming:
@@ -46,7 +47,11 @@ func (n *node) covered(ctx context.Context) error {
 				n.name, joined(missing))})
 			return nil
 		}
-		if elapsed >= n.opts.WaitTimeout && err == nil {
+		switch {
+		case elapsed < n.opts.WaitTimeout:
+		case err != nil:
+			return fmt.Errorf("look whether every Service is covered again: %w", err)
+		default:
 			return &NotCovered{Missing: missing, After: n.opts.WaitTimeout.String()}
 		}
 		if now := joined(missing); now != before {
@@ -67,6 +72,11 @@ func (n *node) missing(ctx context.Context) (missing []string, coming bool, err 
 		nodes = nil
 	}
 	snapshot, err := n.Load(ctx, nodes)
+	var gone *cluster.NotFound
+	if errors.As(err, &gone) {
+		n.deleted, nodes = true, nil
+		snapshot, err = n.Load(ctx, nil)
+	}
 	if err != nil {
 		return nil, false, err
 	}

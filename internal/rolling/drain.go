@@ -95,7 +95,9 @@ func (n *node) back(ctx context.Context) error {
 		return nil
 	}
 	r := n.runner(n.Soft)
-	return n.during(ctx, func(ctx context.Context) error { return n.uncordon(ctx, r) })
+	return n.timed(ctx, "return", func(ctx context.Context) error {
+		return n.during(ctx, func(ctx context.Context) error { return n.uncordon(ctx, r) })
+	})
 }
 
 func (n *node) uncordon(ctx context.Context, r *drain.Runner) error {

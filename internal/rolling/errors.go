@@ -38,8 +38,9 @@ func (e *notNow) Error() string {
 
 // CommandError says that the command failed on a node.
 type CommandError struct {
-	Node string
-	Why  string
+	Node     string
+	Why      string
+	TimedOut bool
 }
 
 func (e *CommandError) Error() string {
@@ -64,6 +65,7 @@ func (d *roll) outcomeOf(err error) drain.Outcome {
 		atWork  *AtWork
 		other   *OtherWork
 		later   *notNow
+		taken   *TakenOver
 	)
 	switch {
 	case err == nil:
@@ -74,7 +76,7 @@ func (d *roll) outcomeOf(err error) drain.Outcome {
 		return drain.Interrupted
 	case errors.As(err, &refusal), errors.As(err, &atWork), errors.As(err, &other):
 		return drain.Refused
-	case errors.As(err, &later) && !d.touched():
+	case (errors.As(err, &later) || errors.As(err, &taken)) && !d.touched():
 		return drain.Refused
 	case d.touched():
 		return drain.Unfinished

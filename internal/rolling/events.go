@@ -20,6 +20,7 @@ type Moved struct {
 	Step Step
 	// Again says that the step was under way when an earlier run ended, and is begun once more.
 	Again bool
+	Gone  bool          // it was deleted before its turn; with Done
 	Took  time.Duration // of the whole node, with Done
 }
 

@@ -14,18 +14,19 @@ import (
 	"github.com/safedrain/safedrain/internal/claim"
 )
 
-// TakenOver says that another process works at a node of the roll.
+// TakenOver says that another process works at a node of the roll, or has done so since this one looked.
 type TakenOver struct {
 	Node   string
-	Roll   string
+	Roll   string // "": somebody removed the mark
 	Holder string
+	Step   Step
 }
 
 func (e *TakenOver) Error() string {
 	if e.Roll == "" {
-		return fmt.Sprintf("node %q: somebody removed the annotation %s while the roll was at work", e.Node, Annotation)
+		return fmt.Sprintf("somebody removed the annotation %s while the roll was at work", Annotation)
 	}
-	return fmt.Sprintf("node %q: roll %s of %s is at work on it", e.Node, e.Roll, e.Holder)
+	return fmt.Sprintf("roll %s of %s, another process, has it: %s", e.Roll, e.Holder, e.Step)
 }
 
 // marks reads and writes the marks of nodes. Every write says what has to stand there, and fails when something else does.
@@ -146,7 +147,7 @@ func takenOver(node *corev1.Node) error {
 	case mark == nil:
 		return &TakenOver{Node: node.Name}
 	}
-	return &TakenOver{Node: node.Name, Roll: mark.Roll, Holder: mark.Holder}
+	return &TakenOver{Node: node.Name, Roll: mark.Roll, Holder: mark.Holder, Step: mark.Step}
 }
 
 func wrapNode(name, verb string, err error) error {

@@ -2,6 +2,7 @@ package rolling
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,10 +39,11 @@ func (d *roll) next(ctx context.Context) (*node, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	snapshot, err := d.Load(ctx, append(slices.Clone(others), names...))
-	if err != nil {
+	snapshot, there, err := d.look(ctx, append(slices.Clone(others), names...))
+	if err != nil || snapshot == nil {
 		return nil, err
 	}
+	others, names = both(others, there), both(names, there)
 	for i, name := range names {
 		why := d.mayBegin(snapshot, name, others)
 		if why == "" {
@@ -53,6 +55,31 @@ func (d *roll) next(ctx context.Context) (*node, error) {
 	}
 	d.tried = d.Clock.Now()
 	return nil, nil
+}
+
+// look reads the cluster for some nodes, and returns which of them are there. One that was deleted while it waited is done.
+func (d *roll) look(ctx context.Context, names []string) (*cluster.Snapshot, []string, error) {
+	snapshot, err := d.Load(ctx, names)
+	var deleted *cluster.NotFound
+	if !errors.As(err, &deleted) {
+		return snapshot, names, err
+	}
+	there := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(deleted.Names, name) })
+	for _, name := range deleted.Names {
+		if n := d.nodes[name]; n != nil && !n.running {
+			d.gone(n)
+		}
+	}
+	if len(there) == 0 || len(there) == len(names) {
+		return nil, nil, nil
+	}
+	snapshot, err = d.Load(ctx, there)
+	return snapshot, there, err
+}
+
+// both lists the names that are in two lists, in the order of the first.
+func both(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(name string) bool { return !slices.Contains(b, name) })
 }
 
 // mayBegin asks guard about a node, by itself and together with those under way. It returns why the node has to wait, ""

@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/drain"
+	"github.com/safedrain/safedrain/pkg/guard"
 )
 
 // node is one node of a roll. While it is under way its fields belong to its own goroutine, but for running and done.
@@ -32,6 +33,7 @@ type node struct {
 	ended    time.Time
 	begun    bool // this run has marked it, and did not take that back at once
 	deleted  bool
+	parts    []guard.Step // of its turn, for the report
 	drained  *drain.Result
 	command  *CommandReport
 	restored *drain.Restored
@@ -52,36 +54,21 @@ func newNode(d *roll, name string) *node {
 // left reports whether an earlier run has left the node under way.
 func (n *node) left() bool { return n.was != nil && n.mark == nil }
 
-// begin sets the node going in a goroutine of its own.
+// begin sets the node, which this run has taken, going in a goroutine of its own.
 func (n *node) begin(ctx context.Context) {
 	n.running = true
-	n.started = n.Clock.Now()
 	go func() {
-		n.err = n.carry(ctx)
+		if n.err = n.steps(ctx); n.err != nil {
+			n.err = n.leave(ctx, n.err)
+		}
 		n.ends <- n
 	}()
 }
 
-// carry takes the node from where it is to the end of its steps.
-func (n *node) carry(ctx context.Context) error {
-	from := n.step
-	if from == Waiting || from == Failed {
-		from = Draining
-	}
-	if err := n.take(ctx, from); err != nil || n.deleted {
-		return err
-	}
-	err := n.steps(ctx, from)
-	if err != nil {
-		err = n.leave(ctx, err)
-	}
-	return err
-}
-
-// steps are the steps of a node from one on.
-func (n *node) steps(ctx context.Context, from Step) error {
-	if from == Draining || from == Running {
-		if err := n.drain(ctx); err != nil {
+// steps takes the node from where it is to the end of its turn.
+func (n *node) steps(ctx context.Context) error {
+	if n.step != Returning {
+		if err := n.timed(ctx, "drain", n.drain); err != nil {
 			return err
 		}
 		if err := n.runCommand(ctx); err != nil {
@@ -94,18 +81,22 @@ func (n *node) steps(ctx context.Context, from Step) error {
 	if err := n.back(ctx); err != nil {
 		return err
 	}
-	return n.during(ctx, n.covered)
+	return n.timed(ctx, "cover", func(ctx context.Context) error { return n.during(ctx, n.covered) })
 }
 
-// take writes the first mark of this run.
-func (n *node) take(ctx context.Context, step Step) error {
+// take writes the first mark of this run. It fails with *TakenOver where the node got another one since it was read.
+func (n *node) take(ctx context.Context) error {
 	object, err := n.Client.CoreV1().Nodes().Get(ctx, n.name, getOptions)
-	if apierrors.IsNotFound(err) && n.was != nil {
+	if apierrors.IsNotFound(err) {
 		n.deleted = true
 		return nil
 	}
 	if err != nil {
 		return wrapNode(n.name, "read", err)
+	}
+	step := n.step
+	if step == Waiting || step == Failed {
+		step = Draining
 	}
 	mark := &Mark{
 		Roll: n.state.id, Started: n.state.started, Holder: n.Holder, Work: n.state.work, Step: step, Run: n.NewID(),
@@ -117,7 +108,7 @@ func (n *node) take(ctx context.Context, step Step) error {
 	if err := n.marks.begin(ctx, object, mark); err != nil {
 		return err
 	}
-	n.begun, n.claimed, n.mark, n.step, n.stands = true, claimRun(object), mark, step, mark.String()
+	n.begun, n.claimed, n.mark, n.step, n.stands, n.started = true, claimRun(object), mark, step, mark.String(), n.Clock.Now()
 	n.emit(Moved{Node: n.name, Step: step, Again: n.was != nil})
 	return nil
 }

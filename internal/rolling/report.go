@@ -20,6 +20,9 @@ type Report struct {
 	Outcome        string       `json:"outcome"` // done, refused, unfinished, hookFailed, interrupted, failed
 	Error          string       `json:"error,omitempty"`
 	Nodes          []NodeReport `json:"nodes"`
+	// Steps are the parts of each node's turn in this run, by when they began: drain, run, return, cover. Their outcomes are
+	// those of a DrainReport.
+	Steps []guard.Step `json:"steps"`
 	// Refused are the plans of nodes that guard refuses; only then, and then nothing was changed.
 	Refused []guard.DrainPlan `json:"refused,omitempty"`
 }

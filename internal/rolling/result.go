@@ -35,7 +35,7 @@ func (d *roll) result(err error) *Result {
 	res := &Result{Err: err, Outcome: d.outcome(err)}
 	res.Report = &Report{
 		APIVersion: guard.APIVersion, Kind: KindRollReport, Roll: d.state.id, Resumed: d.state.resumed,
-		MaxUnavailable: d.opts.AtOnce, Outcome: outcomeNames[res.Outcome], Nodes: d.reports(),
+		MaxUnavailable: d.opts.AtOnce, Outcome: outcomeNames[res.Outcome], Nodes: d.reports(), Steps: d.parts(),
 	}
 	if err != nil {
 		res.Report.Error = err.Error()

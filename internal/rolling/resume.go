@@ -21,6 +21,9 @@ type AtWork struct {
 }
 
 func (e *AtWork) Error() string {
+	if e.Step == "" {
+		return fmt.Sprintf("roll %s of %s has come to its end while this command watched it; run it again for another roll", e.Roll, e.Holder)
+	}
 	return fmt.Sprintf("roll %s of %s is at work: node %q is %s; wait for it, or end it there and run the command again", e.Roll, e.Holder, e.Node, e.Step)
 }
 
@@ -135,27 +138,45 @@ func (r *roll) settle(ctx context.Context, nodes map[string]*corev1.Node) (map[s
 			name, m.Step, m.Roll, m.Holder, claim.DeadAfter)})
 	}
 	started := r.Clock.Now()
-	for r.Clock.Since(started) < claim.DeadAfter {
+	for len(seen) > 0 && r.Clock.Since(started) < claim.DeadAfter {
 		if err := r.pause(ctx, lookEvery); err != nil {
 			return nil, err
 		}
 		if nodes, err = r.marks.read(ctx, r.opts.Nodes); err != nil {
 			return nil, err
 		}
-		now, err := atWork(nodes)
-		if err != nil {
+		if err := alive(nodes, seen); err != nil {
 			return nil, err
-		}
-		for name, m := range now {
-			if before := seen[name]; before == nil || before.String() != m.String() {
-				return nil, &AtWork{Node: name, Roll: m.Roll, Holder: m.Holder, Step: m.Step}
-			}
-		}
-		if len(now) == 0 {
-			break
 		}
 	}
 	return nodes, nil
+}
+
+// alive returns *AtWork when marks show that a process wrote them since they were seen at work, and did not end in order. Of
+// those seen it keeps the ones that may still be at work.
+func alive(nodes map[string]*corev1.Node, seen map[string]*Mark) error {
+	all, _, err := marksOf(nodes)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(keys(all)) {
+		m, before := all[name], seen[name]
+		switch {
+		case m.atWork() && (before == nil || before.String() != m.String()), m.Step == Done && before != nil:
+			return &AtWork{Node: name, Roll: m.Roll, Holder: m.Holder, Step: m.Step}
+		case !m.atWork():
+			delete(seen, name)
+		}
+	}
+	for _, name := range slices.Sorted(keys(seen)) {
+		if all[name] == nil && nodes[name] != nil {
+			return &AtWork{Node: name, Roll: seen[name].Roll, Holder: seen[name].Holder}
+		}
+		if nodes[name] == nil {
+			delete(seen, name)
+		}
+	}
+	return nil
 }
 
 // atWork are the marks of nodes that a process may be at work at.

@@ -119,7 +119,7 @@ func (d *roll) prepare(ctx context.Context) error {
 func (d *roll) carryOut(ctx context.Context) error {
 	ticker := d.Clock.NewTicker(retryEvery)
 	defer ticker.Stop()
-	stopped := d.stop.done
+	stopped, over := d.stop.done, ctx.Done()
 	for {
 		d.fill(ctx)
 		if len(d.underWay()) == 0 && (len(d.waiting()) == 0 || d.stop.err() != nil || ctx.Err() != nil) {
@@ -129,6 +129,8 @@ func (d *roll) carryOut(ctx context.Context) error {
 		case n := <-d.ends:
 			d.finished(ctx, n)
 		case <-ticker.C():
+		case <-over:
+			over = nil
 		case <-stopped:
 			stopped = nil
 			d.emit(Stopping{Why: d.stop.err().Error()})
@@ -143,7 +145,15 @@ func (d *roll) fill(ctx context.Context) {
 		if d.cannotSee(err) || n == nil {
 			return
 		}
-		n.begin(ctx)
+		// One after another: of two rolls that begin with the same node, the one that comes second has begun nothing.
+		switch n.err = n.take(ctx); {
+		case n.err != nil:
+			d.finished(ctx, n)
+		case n.deleted:
+			d.gone(n)
+		default:
+			n.begin(ctx)
+		}
 	}
 }
 
@@ -171,6 +181,9 @@ func (d *roll) finished(ctx context.Context, n *node) {
 	switch {
 	case n.err == nil:
 		n.err = d.settleDone(ctx, n)
+		for _, name := range d.waiting() {
+			d.nodes[name].refusedSince = time.Time{} // by what was away meanwhile, perhaps
+		}
 	case errors.As(n.err, &notNow):
 		d.refusedNow(n, notNow)
 		return
@@ -194,6 +207,12 @@ func (d *roll) settleDone(ctx context.Context, n *node) error {
 	}))
 }
 
+// gone is done with a node that was deleted before its turn.
+func (d *roll) gone(n *node) {
+	n.step, n.done, n.deleted = Done, true, true
+	d.emit(Moved{Node: n.name, Step: Done, Gone: true})
+}
+
 // refusedNow puts a node that guard does not let go for the moment back among those that wait. When nothing else goes on,
 // that ends after a time.
 func (d *roll) refusedNow(n *node, why *notNow) {
@@ -206,44 +225,6 @@ func (d *roll) refusedNow(n *node, why *notNow) {
 		n.err = fmt.Errorf("after %s: %w", d.opts.WaitTimeout, why)
 		d.stop.end(fmt.Errorf("node %q: %w", n.name, n.err))
 	}
-}
-
-// complete takes the marks of a roll that is through off its nodes, the one that says so last: a run that dies on the way
-// leaves what the next one knows to be over.
-func (d *roll) complete(ctx context.Context) error {
-	if d.state.work != d.opts.work() {
-		return nil
-	}
-	values, last := map[string]string{}, ""
-	for name, m := range d.state.marks {
-		values[name] = d.state.nodes[name].Annotations[Annotation]
-		if m.Complete {
-			last = name
-		}
-	}
-	for _, name := range d.state.former {
-		values[name] = d.state.nodes[name].Annotations[Annotation]
-	}
-	for name, n := range d.nodes {
-		delete(values, name)
-		if n.mark != nil && !n.deleted {
-			values[name] = n.stands
-			if n.mark.Complete {
-				last = name
-			}
-		}
-	}
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(name string) bool { return name == last })
-	if last != "" {
-		names = append(names, last)
-	}
-	for _, name := range names {
-		if err := ignoreGone(d.marks.replace(ctx, name, values[name], nil)); err != nil {
-			d.emit(Warned{Text: fmt.Sprintf("the roll is through, but its mark stays on node/%s: %v; it means nothing any more", name, err)})
-			return nil
-		}
-	}
-	return nil
 }
 
 func (d *roll) underWay() []string {

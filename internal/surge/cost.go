@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,18 +14,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/internal/claim"
-	"github.com/safedrain/safedrain/pkg/guard"
 )
 
-func ready(p *corev1.Pod) bool { return guard.PodReady(p) }
+// spent is the deletion cost that makes a pod the first of those that are Ready to go when its ReplicaSet is scaled down.
+var spent = strconv.Itoa(math.MinInt32)
 
-// spend makes a pod the first of those that are Ready to go when its ReplicaSet is scaled down. It returns the pod with
-// what its deletion cost was; nil for a pod that is nil or gone.
+// unspendWithin bounds the call that gives a pod its deletion cost back; a run that is told to end makes it all the same.
+const unspendWithin = 5 * time.Second
+
+// spend gives a pod the deletion cost by which it goes first. It returns the pod as it was; nil for a pod that is nil or
+// gone.
 func (b *Bringer) spend(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	if pod == nil {
 		return nil, nil
 	}
-	err := b.cost(ctx, pod, math.MinInt32)
+	err := b.cost(ctx, pod, &spent)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil, nil
 	}
@@ -33,14 +38,16 @@ func (b *Bringer) spend(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 	return pod, nil
 }
 
-// unspend gives a pod that is still there its former deletion cost.
+// unspend gives a pod that is still there the deletion cost that it had before spend, unless that was one of an earlier run.
 func (b *Bringer) unspend(ctx context.Context, pod *corev1.Pod) error {
 	if pod == nil {
 		return nil
 	}
-	var was any
-	if text, had := pod.Annotations[corev1.PodDeletionCost]; had {
-		was = text
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unspendWithin)
+	defer cancel()
+	var was *string
+	if text, had := pod.Annotations[corev1.PodDeletionCost]; had && text != spent {
+		was = &text
 	}
 	err := b.cost(ctx, pod, was)
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -49,12 +56,10 @@ func (b *Bringer) unspend(ctx context.Context, pod *corev1.Pod) error {
 	return fmt.Errorf("take the deletion cost of pod %s/%s back: %w", pod.Namespace, pod.Name, err)
 }
 
-func (b *Bringer) cost(ctx context.Context, pod *corev1.Pod, value any) error {
-	if n, ok := value.(int); ok {
-		value = fmt.Sprint(n)
-	}
+// cost sets the deletion cost of this very pod; nil removes it. A pod of the same name and another UID is a Conflict.
+func (b *Bringer) cost(ctx context.Context, pod *corev1.Pod, value *string) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "annotations": map[string]any{corev1.PodDeletionCost: value},
+		"uid": pod.UID, "annotations": map[string]*string{corev1.PodDeletionCost: value},
 	}})
 	if err != nil {
 		return fmt.Errorf("encode the patch: %w", err)

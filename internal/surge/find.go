@@ -184,9 +184,10 @@ func (f *finder) judge(c *candidate, state *placement.State) Found {
 	}
 	out.Lever, out.By = w.owns(), w.owns().field()
 	out.Replicas = &guard.Count{Before: w.replicas(), After: w.replicas() + 1}
-	if w.lever != nil && w.lever.stands() {
+	if w.lever != nil && w.lever.stands() { // its pod may be there: room, quota and limits count it already
 		out.Reason = f.another(w.lever.mark)
 		out.Replicas = &guard.Count{Before: int(w.lever.mark.To) - 1, After: int(w.lever.mark.To)}
+		return out
 	}
 	for _, why := range []string{w.severalOwners(), w.atMost(out.Replicas.After), w.rollout(), w.overQuota(c.pods[0]), f.sharedVolume(c.pods[0])} {
 		if out.Reason == "" {

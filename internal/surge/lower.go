@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/safedrain/safedrain/pkg/guard"
 )
 
 // Lowered is what became of a surge.
@@ -30,21 +32,22 @@ func (b *Bringer) Lower(ctx context.Context, l Lever, victim *corev1.Pod) (Lower
 		return Lowered{}, err
 	}
 	mark, out, err := b.putBack(ctx, l)
-	if err != nil || mark == nil || !out.Back {
-		return out, errors.Join(err, b.unspend(ctx, marked))
+	if err == nil && out.Back {
+		marked, out.Note, err = b.shrink(ctx, l, mark, marked)
 	}
-	want := mark.To - 1
+	return out, errors.Join(err, b.unspend(ctx, marked))
+}
+
+// shrink has the ReplicaSet take the further pod once the number is put back. It returns the pod that was marked to go, and
+// why an autoscaler keeps it, if it does.
+func (b *Bringer) shrink(ctx context.Context, l Lever, mark *Mark, marked *corev1.Pod) (*corev1.Pod, string, error) {
 	if l.Kind != kindDeployment {
-		kept, err := b.countBack(ctx, l, mark)
-		if err != nil {
-			return out, err
-		}
-		if kept != "" {
-			out.Note = kept
-			return out, b.unspend(ctx, marked)
+		if kept, err := b.countBack(ctx, l, mark); err != nil || kept != "" {
+			return marked, kept, err
 		}
 	}
-	return out, b.shed(ctx, l, want, marked)
+	marked, err := b.shed(ctx, l, mark.To-1, marked)
+	return marked, "", err
 }
 
 // putBack writes what the mark says. It returns the mark, nil when none stands.
@@ -173,20 +176,20 @@ func (b *Bringer) pause(ctx context.Context) error {
 }
 
 // shed waits until the ReplicaSet has no more pods than it is to have. One that was made when the evicted pod went is the
-// youngest: it is not Ready, and so the first to go, or it is made to be.
-func (b *Bringer) shed(ctx context.Context, l Lever, want int64, marked *corev1.Pod) error {
+// youngest: it is not Ready, and so the first to go, or it is made to be. It returns the pod that was marked to go.
+func (b *Bringer) shed(ctx context.Context, l Lever, want int64, marked *corev1.Pod) (*corev1.Pod, error) {
 	start := b.Clock.Now()
 	for b.Clock.Since(start) < shedWithin {
 		d, err := b.Client.AppsV1().Deployments(l.Workload.Namespace).Get(ctx, l.Workload.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return nil
+			return marked, nil
 		}
 		if err != nil {
-			return fmt.Errorf("read %s: %w", l.Title(), err)
+			return marked, fmt.Errorf("read %s: %w", l.Title(), err)
 		}
 		pods, err := b.pods(ctx, l.Workload)
 		if err != nil {
-			return err
+			return marked, err
 		}
 		seen := d.Status.ObservedGeneration >= d.Generation
 		if seen && int64(d.Status.Replicas) <= want && int64(len(pods)) <= want {
@@ -194,19 +197,19 @@ func (b *Bringer) shed(ctx context.Context, l Lever, want int64, marked *corev1.
 		}
 		if marked == nil && int64(len(pods)) > want {
 			if marked, err = b.spend(ctx, youngestReady(pods)); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if err := b.pause(ctx); err != nil {
-			return err
+			return marked, err
 		}
 	}
-	return b.unspend(ctx, marked)
+	return marked, nil
 }
 
 // youngestReady is the youngest of some pods that are all Ready; nil where one is not, for that one goes first.
 func youngestReady(pods []*corev1.Pod) *corev1.Pod {
-	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning || !ready(p) }) {
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning || !guard.PodReady(p) }) {
 		return nil
 	}
 	return slices.MaxFunc(pods, func(a, b *corev1.Pod) int {

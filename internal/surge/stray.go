@@ -38,9 +38,15 @@ func (b *Bringer) Standings(ctx context.Context) (map[Lever]Mark, error) {
 	return out, nil
 }
 
-// leverIn reads of an object with a mark which Deployment it scales.
+// leverIn reads of an object with a mark which Deployment it scales. An autoscaler that KEDA made is none: KEDA copies the
+// labels of a ScaledObject to it, and does not take them away again.
+//
+// Source: newHPAForScaledObject and updateHPAIfNeeded in github.com/kedacore/keda/controllers/keda/hpa.go.
 func leverIn(kindName string, o *unstructured.Unstructured) (Lever, bool) {
 	target := o.GetName()
+	if scaledObjectOf(o) != "" {
+		return Lever{}, false
+	}
 	if kindName != kindDeployment {
 		of, _, _ := unstructured.NestedString(o.Object, "spec", "scaleTargetRef", "kind")
 		target, _, _ = unstructured.NestedString(o.Object, "spec", "scaleTargetRef", "name")

@@ -109,9 +109,12 @@ func ParseSet(set string) (Lever, bool) {
 type Failed struct {
 	Workload string
 	Why      string
-	After    time.Duration
+	After    time.Duration // that it was waited for; 0: there was nothing to wait for
 }
 
 func (e *Failed) Error() string {
+	if e.After <= 0 {
+		return fmt.Sprintf("no replacement of %s comes: %s", e.Workload, e.Why)
+	}
 	return fmt.Sprintf("the replacement of %s did not come within %s: %s", e.Workload, e.After.Round(time.Second), e.Why)
 }

@@ -160,10 +160,19 @@ func scales(h *autoscalingv2.HorizontalPodAutoscaler, deployment string) bool {
 
 // leverOf is what owns the least of an autoscaler: itself, or the ScaledObject that it was made from.
 func leverOf(h *autoscalingv2.HorizontalPodAutoscaler, deployment guard.Key) Lever {
-	if ref := metav1.GetControllerOf(h); ref != nil && ref.Kind == "ScaledObject" && strings.HasPrefix(ref.APIVersion, kinds[kindScaledObject].resource.Group+"/") {
-		return Lever{kindScaledObject, ref.Name, deployment}
+	if name := scaledObjectOf(h); name != "" {
+		return Lever{kindScaledObject, name, deployment}
 	}
 	return Lever{kindAutoscaler, h.Name, deployment}
+}
+
+// scaledObjectOf names the ScaledObject that KEDA made an object from; "" where it was not.
+func scaledObjectOf(o metav1.Object) string {
+	ref := metav1.GetControllerOf(o)
+	if ref == nil || ref.Kind != "ScaledObject" || !strings.HasPrefix(ref.APIVersion, kinds[kindScaledObject].resource.Group+"/") {
+		return ""
+	}
+	return ref.Name
 }
 
 func leastOf(h *autoscalingv2.HorizontalPodAutoscaler) int64 {

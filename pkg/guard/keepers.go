@@ -7,16 +7,19 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The pod-deletion-costs that come with a mark: KeeperCost on a node that a balancer sends to, or may, and IdleCost on one that
-// it could send to and does not. A cost is ours where the pod has a mark and the cost one of these.
+// The pod-deletion-costs that come with a mark: KeeperCost on a node that a balancer sends to, or may, IdleCost on one that it
+// could send to and does not, and SharedCost where pods of another workload serve on the node as well, so that a scale-down of
+// this one does not empty it. A cost is ours where the pod has a mark and the cost one of these.
 const (
 	KeeperCost = "1000000"
 	IdleCost   = "999999"
+	SharedCost = "999998"
 )
 
 // KeptPod is what the marks need of a pod, read live.
@@ -32,6 +35,10 @@ type KeptPod struct {
 	Cost       *string   // controller.kubernetes.io/pod-deletion-cost, nil where there is none
 	// Ranked says that scale-downs choose among the pods of its owner by that cost.
 	Ranked bool
+	// Flat says that they do not look at how many of them share a node: its ReplicaSet has no controller.
+	Flat bool
+	// Workload names its owner, the same for all ReplicaSets of a Deployment; "" without one.
+	Workload string
 	// OwnerCosts says that somebody else sets the costs of its owner's pods.
 	OwnerCosts bool
 }
@@ -51,14 +58,16 @@ func KeptPodOf(pod *corev1.Pod) KeptPod {
 		p.Cost = &cost
 	}
 	if owner := metav1.GetControllerOf(pod); owner != nil {
+		hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 		p.Ranked = owner.Kind == "ReplicaSet" || owner.Kind == "ReplicationController"
+		p.Flat, p.Workload = p.Ranked && hash == "", owner.Kind+"/"+strings.TrimSuffix(owner.Name, "-"+hash)
 	}
 	return p
 }
 
 // ForeignCost reports whether the pod has a deletion cost that somebody else set.
 func (p *KeptPod) ForeignCost() bool {
-	return p.Cost != nil && (len(p.Kept) == 0 || *p.Cost != KeeperCost && *p.Cost != IdleCost)
+	return p.Cost != nil && (len(p.Kept) == 0 || !slices.Contains([]string{KeeperCost, IdleCost, SharedCost}, *p.Cost))
 }
 
 // others reports whether the costs of its owner's pods are somebody else's.
@@ -75,10 +84,11 @@ type CostChange string
 
 // The values of KeeperChange.Cost.
 const (
-	CostStays   CostChange = ""
-	CostIsSet   CostChange = "set"   // to KeeperCost: nobody else had set one
-	CostIsIdle  CostChange = "idle"  // to IdleCost: the same
-	CostIsTaken CostChange = "taken" // ours goes with the last mark
+	CostStays    CostChange = ""
+	CostIsSet    CostChange = "set"    // to KeeperCost: nobody else had set one
+	CostIsIdle   CostChange = "idle"   // to IdleCost: the same
+	CostIsShared CostChange = "shared" // to SharedCost: the same
+	CostIsTaken  CostChange = "taken"  // ours goes with the last mark
 )
 
 // KeeperChange is one patch of one pod.
@@ -98,6 +108,9 @@ type KeeperPlan struct {
 	// StandDown lists the keepers that get no cost because somebody else sets those of their pods, sorted.
 	StandDown []Key
 	Keepers   int // ports of Services that have a keeper on this node
+	// Uneven lists the Services that could lose a pod of this node without harm, and whose scale-downs would as soon take one
+	// that is alone on another node; sorted.
+	Uneven []string
 }
 
 // Serving is one port of a Service in one family, or several that the same pods serve, with the pods behind its endpoints
@@ -107,7 +120,7 @@ type Serving struct {
 	Pods    []types.UID
 	Unready bool // publishNotReadyAddresses: endpoints serve before they are Ready
 	Sent    bool // a balancer sends to the node for the Service, or may
-	Spare   bool // the Service has endpoints on nodes that nobody sends to, which a scale-down may take as well
+	Spare   bool // the Service has endpoints that a scale-down may take as well: where nobody sends, or on a node that is uneven
 }
 
 // KeeperRequest is one namespace on one node: marks of different namespaces never meet.
@@ -136,7 +149,7 @@ func Keepers(r *KeeperRequest) KeeperPlan {
 	chosen := k.choose()
 	k.ripen()
 	k.retire(chosen)
-	plan := KeeperPlan{Since: k.since, Keepers: len(chosen)}
+	plan := KeeperPlan{Since: k.since, Keepers: len(chosen), Uneven: k.uneven()}
 	for i := range r.Pods {
 		p := &r.Pods[i]
 		change, standDown := k.change(p)
@@ -229,6 +242,24 @@ func (k *keeping) wanted(s *Serving, usable []*KeptPod) bool {
 	}
 	p := usable[0]
 	return p.Ranked && !p.others() && (s.Sent && s.Spare || k.beside(p, s.Service))
+}
+
+// uneven lists the Services with two or more pods here of several workloads, or of one whose scale-downs are blind to nodes.
+func (k *keeping) uneven() []string {
+	found := map[string]bool{}
+	for i := range k.request.Serving {
+		s := &k.request.Serving[i]
+		usable := k.usable(s)
+		if len(usable) > 1 && (shared(usable) || slices.ContainsFunc(usable, func(p *KeptPod) bool { return p.Flat })) {
+			found[s.Service] = true
+		}
+	}
+	return sortedKeys(found)
+}
+
+// shared reports whether pods are of several workloads.
+func shared(pods []*KeptPod) bool {
+	return slices.ContainsFunc(pods, func(p *KeptPod) bool { return p.Workload != pods[0].Workload })
 }
 
 // beside reports whether another pod serves some port of a Service on the node.
@@ -362,11 +393,15 @@ func (k *keeping) costOfMarks(p *KeptPod) CostChange {
 		if _, marked := k.marks[p.UID][s.Service]; !marked || !slices.Contains(s.Pods, p.UID) {
 			continue
 		}
-		if s.Sent {
+		switch {
+		case s.Sent && !shared(k.usable(s)):
 			value, change = KeeperCost, CostIsSet
-			break
+		case value == KeeperCost:
+		case !s.Sent:
+			value, change = IdleCost, CostIsIdle
+		case value == "":
+			value, change = SharedCost, CostIsShared
 		}
-		value, change = IdleCost, CostIsIdle
 	}
 	if !p.Ranked || p.others() || p.Cost != nil && *p.Cost == value {
 		return CostStays

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -48,6 +49,27 @@ func deployment(nodes []string, pods ...string) *scaled {
 	return s
 }
 
+// bare is the same pods of a ReplicaSet that has no Deployment.
+func (s *scaled) bare() *scaled {
+	set := s.target.ReplicaSets[0]
+	set.OwnerReferences = nil
+	s.target.Kind, s.target.Key, s.target.Deployment = "ReplicaSet", Key{"a", set.Name}, nil
+	for _, p := range s.target.Pods {
+		delete(p.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	}
+	return s
+}
+
+// beside adds pods of another workload that serve the Service.
+func (s *scaled) beside(nodes ...string) {
+	set := replicaSet("rs2", int32(len(nodes)), ownedBy("Deployment", "other", "o"))
+	for i, n := range nodes {
+		name := fmt.Sprintf("other%d", i)
+		s.target.Pods = append(s.target.Pods, webPod(name, n, "", set))
+		s.on = append(s.on, n+":RS="+name)
+	}
+}
+
 func ownedBy(kind, name string, uid types.UID) []metav1.OwnerReference {
 	yes := true
 	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: uid, Controller: &yes}}
@@ -64,13 +86,16 @@ func replicaSet(name string, replicas int32, owner []metav1.OwnerReference) *app
 func webPod(name, node, flags string, set *appsv1.ReplicaSet) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "a", Name: name, UID: types.UID(name), CreationTimestamp: longAgo, Labels: set.Spec.Selector.MatchLabels,
+			Namespace: "a", Name: name, UID: types.UID(name), CreationTimestamp: longAgo, Labels: maps.Clone(set.Spec.Selector.MatchLabels),
 			OwnerReferences: ownedBy("ReplicaSet", set.Name, set.UID), Annotations: map[string]string{},
 		},
 		Spec: corev1.PodSpec{NodeName: node},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: longAgo}},
 		},
+	}
+	if metav1.GetControllerOfNoCopy(set) != nil {
+		p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = set.Name
 	}
 	for _, f := range flags {
 		switch f {

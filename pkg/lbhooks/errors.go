@@ -56,11 +56,12 @@ type NotProvenError struct {
 // Error says what was not proven, for how long, and what was seen last.
 func (e *NotProvenError) Error() string {
 	text := fmt.Sprintf("%s: node %q %s of %s after %s", e.Hook, e.Node, ErrNotProven, e.Service, e.After.Round(time.Millisecond))
-	switch {
-	case e.Cause != nil:
-		text += ": last try failed: " + e.Cause.Error()
-	case e.Last.Evidence != "":
-		text += ": " + e.Last.Evidence
+	separator := ": "
+	if e.Last.Evidence != "" {
+		text, separator = text+": "+e.Last.Evidence, "; "
+	}
+	if e.Cause != nil { // as when the time was over before the last try was: what was seen before it counts all the same
+		text += separator + "last try failed: " + e.Cause.Error()
 	}
 	return text
 }

@@ -56,7 +56,8 @@ const (
 
 // Objects is what matching may look at: objects that were listed before, live or from files.
 type Objects interface {
-	// Nodes lists the nodes, sorted by name. Only metadata, spec and the conditions and addresses of status are filled.
+	// Nodes lists the nodes, sorted by name. Matching may read their labels, spec, addresses and the status of conditions, and
+	// whether they are [Claimed] or being deleted: rotations are not derived anew when anything else of a node changes.
 	Nodes() []*corev1.Node
 	// Slices lists the EndpointSlices of a Service.
 	Slices(namespace, service string) []*discoveryv1.EndpointSlice
@@ -96,6 +97,9 @@ type Proof struct {
 	Out      bool
 	Evidence string // one line: what was seen, for people
 	By       string // who took over, when the balancer names one; else ""
+	// Idle says that nothing is sent to the node now although it is not out: the balancer's own check of it fails, say, and
+	// may pass again at any time. Hooks that cannot tell leave it out.
+	Idle bool
 	// Settle replaces Description.Settle when it is not nil: this observation was weaker or stronger than the usual one.
 	Settle *time.Duration
 }

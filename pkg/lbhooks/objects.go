@@ -101,20 +101,36 @@ func PodReady(p *corev1.Pod) bool {
 // Memo keeps what a hook derived from one set of Objects for the next Service matched against the same set: Objects do
 // not change during a request. The zero value is ready for use.
 type Memo[T any] struct {
-	mu      sync.Mutex
-	objects Objects
-	value   T
+	mu    sync.Mutex
+	of    any
+	value T
 }
 
 // Get returns the value derived from objects, and derives it on the first call for them.
 func (m *Memo[T]) Get(objects Objects, derive func(Objects) T) T {
-	if !reflect.TypeOf(objects).Comparable() {
+	return m.get(objects, objects, derive)
+}
+
+// Steady is implemented by Objects that come again and again with other nodes and slices: it returns the same comparable value
+// for as long as everything else is the same.
+type Steady interface{ Steady() any }
+
+// GetSteady is Get for what is derived without a look at nodes and slices.
+func (m *Memo[T]) GetSteady(objects Objects, derive func(Objects) T) T {
+	if s, ok := objects.(Steady); ok {
+		return m.get(s.Steady(), objects, derive)
+	}
+	return m.get(objects, objects, derive)
+}
+
+func (m *Memo[T]) get(of any, objects Objects, derive func(Objects) T) T {
+	if !reflect.TypeOf(of).Comparable() {
 		return derive(objects)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.objects == nil || m.objects != objects {
-		m.objects, m.value = objects, derive(objects)
+	if m.of == nil || m.of != of {
+		m.of, m.value = of, derive(objects)
 	}
 	return m.value
 }

@@ -78,4 +78,20 @@ func TestMemo(t *testing.T) {
 			t.Errorf("step %d: %d, want %d", i, got, step.want)
 		}
 	}
+	for i, step := range []struct {
+		objects lbhooks.Objects
+		want    int
+	}{{steady{a, 1}, 4}, {steady{b, 1}, 4}, {steady{b, 2}, 5}, {b, 6}} {
+		if got := memo.GetSteady(step.objects, derive); got != step.want {
+			t.Errorf("steady step %d: %d, want %d", i, got, step.want)
+		}
+	}
 }
+
+// steady is Objects of which nothing but nodes and slices is another for the same version.
+type steady struct {
+	*hooktest.Objects
+	version int
+}
+
+func (s steady) Steady() any { return s.version }

@@ -80,7 +80,7 @@ func TestWait(t *testing.T) {
 		"out later":                         {answers: []any{in, in, out}, calls: 3, pending: 2, within: 225 * time.Millisecond},
 		"never out":                         {answers: []any{in}, opts: lbhooks.WaitOptions{Timeout: 5 * time.Second}, is: []error{lbhooks.ErrNotProven}, isNot: []error{lbhooks.ErrUnavailable, context.DeadlineExceeded}, within: 5 * time.Second, says: `scripted: node "n1" not proven out of rotation of e/gw after 5s: still in`},
 		"failures that pass":                {answers: []any{errTransient, errTransient, out}, calls: 3, pending: 2},
-		"failing for ever":                  {answers: []any{in, errTransient}, opts: lbhooks.WaitOptions{Timeout: 2 * time.Second}, is: []error{lbhooks.ErrNotProven, errTransient}, within: 2 * time.Second, says: "last try failed: connection reset"},
+		"failing for ever":                  {answers: []any{in, errTransient}, opts: lbhooks.WaitOptions{Timeout: 2 * time.Second}, is: []error{lbhooks.ErrNotProven, errTransient}, within: 2 * time.Second, says: "after 2s: still in; last try failed: connection reset"},
 		"cannot work":                       {answers: []any{gone}, calls: 1, is: []error{lbhooks.ErrUnavailable}, isNot: []error{lbhooks.ErrNotProven}},
 		"loses its credentials":             {answers: []any{in, in, gone}, calls: 3, pending: 2, is: []error{lbhooks.ErrUnavailable}},
 		"stable":                            {answers: []any{in, out, out, out}, opts: lbhooks.WaitOptions{Stable: 3}, calls: 4, pending: 3},

@@ -1,23 +1,15 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -39,7 +32,19 @@ const (
 	gateAdded  = 10 * time.Millisecond
 	gateRatio  = 1.1 // of an eviction through a webhook that does nothing
 	gateMemory = 300 << 20
-	gateRounds = 300
+)
+
+// gateSize is how large a cluster is, and how much is measured in it.
+type gateSize struct {
+	nodes, services int  // one Service in five is of policy Local
+	evictions       int  // of each kind
+	answers         int  // of the gate, past the API server
+	promised        bool // whether what is promised has to hold
+}
+
+var (
+	gateFull  = gateSize{nodes: largeNodes, services: largeServices, evictions: 200, answers: 1000, promised: true}
+	gateSmoke = gateSize{nodes: 50, services: 100, evictions: 10, answers: 50} // with -short: shows that it works, and nothing else
 )
 
 // The namespaces whose evictions nobody reviews, a webhook that does nothing, and the gate.
@@ -49,27 +54,33 @@ const (
 	gated   = "evict-gated"
 )
 
-// BenchmarkGate evicts pods of the large cluster, as a dry run, through nothing, through a webhook that does nothing, and through
-// the gate, in turn. It allows each: another pod of the node is kept, so that it reads two pods and a node.
+// BenchmarkGate evicts pods of the large cluster through nothing, through a webhook that does nothing, and through the gate, in
+// turn and one at a time. The gate allows each: another pod of the node is kept, so that it reads two pods and a node.
 func BenchmarkGate(b *testing.B) {
-	l := newLarge(b)
-	l.objects.Nodes, l.objects.Slices, l.objects.Pods, l.objects.Budgets = nil, nil, nil, nil // they are on the server now
-	for _, namespace := range []string{unasked, nothing, gated} {
-		l.couple(b, namespace)
+	size := gateFull
+	if testing.Short() {
+		size = gateSmoke
+	}
+	l := newLargeOf(b, size.nodes, size.services, 0)
+	l.objects = nil // they are on the server now
+	kinds := []string{unasked, nothing, gated}
+	for _, namespace := range kinds {
+		l.couples(b, namespace, size.evictions+1) // the last one stays, for questions to the gate itself
 	}
 	l.webhook(b, nothing, allowing(b))
 	g := l.startGate(b)
-	b.Logf("ready after %.1f s, then %d MiB", seconds(g.ready), g.memory(b)>>20)
+	l.settle(b, g, len(kinds)*(size.evictions+1), size.evictions)
+	b.Logf("ready after %.1f s, %d MiB at most when it has settled", seconds(g.ready), g.memory(b)>>20)
 	took := map[string][]time.Duration{}
-	var answers []time.Duration
-	review := g.review(b)
-	for b.Loop() {
-		for range gateRounds {
-			for _, namespace := range []string{unasked, nothing, gated} {
-				took[namespace] = append(took[namespace], l.evict(b, namespace))
-			}
-			answers = append(answers, g.answer(b, review))
+	for i := range size.evictions {
+		for _, namespace := range kinds {
+			took[namespace] = append(took[namespace], l.evict(b, namespace, i))
 		}
+	}
+	var answers []time.Duration
+	review := g.review(b, goes(size.evictions))
+	for range size.answers {
+		answers = append(answers, g.answer(b, review))
 	}
 	middle := map[string]float64{}
 	for namespace, all := range took {
@@ -80,9 +91,13 @@ func BenchmarkGate(b *testing.B) {
 	added, ratio, memory := percentile(answers, 99), middle[gated]/middle[nothing], g.memory(b)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(ratio, "ratio")
+	b.ReportMetric(median(answers, seconds)*1000, "added-p50-ms")
 	b.ReportMetric(added.Seconds()*1000, "added-p99-ms")
 	b.ReportMetric(seconds(g.ready), "ready-s")
 	b.ReportMetric(float64(memory>>20), "MiB")
+	if !size.promised {
+		return
+	}
 	if ratio > gateRatio {
 		b.Errorf("an eviction through the gate took %.2f of one through a webhook that does nothing, want %.1f at most", ratio, gateRatio)
 	}
@@ -103,19 +118,18 @@ func percentile(of []time.Duration, n int) time.Duration {
 	return of[(len(of)-1)*n/100]
 }
 
-// couple makes two pods of a Service of policy Local on one node, one of which is kept.
-func (l *large) couple(b *testing.B, namespace string) {
+func goes(i int) string { return fmt.Sprintf("goes-%d", i) }
+func kept(i int) string { return fmt.Sprintf("kept-%d", i) }
+
+// couples makes a Service of policy Local with two pods on each of some nodes, one of which is kept.
+func (l *large) couples(b *testing.B, namespace string, n int) {
 	b.Helper()
 	ctx, made := b.Context(), metav1.CreateOptions{}
-	fatal := func(err error) {
-		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
 	_, err := l.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, made)
-	fatal(err)
-	no, node, port := false, "n1", int32(8080)
+	if err != nil {
+		b.Fatal(err)
+	}
+	no := false
 	_, err = l.client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: corev1.ServiceSpec{
@@ -123,51 +137,88 @@ func (l *large) couple(b *testing.B, namespace string) {
 			Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}},
 		},
 	}, made)
-	fatal(err)
+	if err != nil {
+		b.Fatal(err)
+	}
+	write(b, n, func(ctx context.Context, i int) error { return l.couple(ctx, namespace, i) })
+}
+
+// couple makes the two pods of one node, and a slice of them.
+func (l *large) couple(ctx context.Context, namespace string, i int) error {
+	made, port, yes := metav1.CreateOptions{}, int32(8080), true
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		ObjectMeta:  metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i), Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new(string), Port: &port}},
 	}
-	yes := true
-	for i, name := range []string{"goes", "kept"} {
+	node := fmt.Sprintf("n%d", i)
+	for k, name := range []string{goes(i), kept(i)} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}},
 			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "example.invalid/app"}}},
 		}
-		if name == "kept" {
+		if name == kept(i) {
 			pod.Annotations = map[string]string{guard.AnnotationKeeper: "web"}
 		}
-		pod, err = l.client.CoreV1().Pods(namespace).Create(ctx, pod, made)
-		fatal(err)
-		ip := fmt.Sprintf("10.255.0.%d", i+1)
+		pod, err := l.client.CoreV1().Pods(namespace).Create(ctx, pod, made)
+		if err != nil {
+			return err
+		}
+		ip := fmt.Sprintf("10.255.%d.%d", i/100, i%100*2+k+1)
 		pod.Status = corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 		}
-		_, err = l.client.CoreV1().Pods(namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-		fatal(err)
+		if _, err := l.client.CoreV1().Pods(namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses: []string{ip}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &yes},
 			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: name, UID: pod.UID},
 		})
 	}
-	_, err = l.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice, made)
-	fatal(err)
+	_, err := l.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice, made)
+	return err
 }
 
-// evict evicts the pod that may go, as a dry run.
-func (l *large) evict(b *testing.B, namespace string) time.Duration {
+// evict evicts a pod that may go. No kubelet waits for it to end.
+func (l *large) evict(b *testing.B, namespace string, i int) time.Duration {
 	b.Helper()
+	now := int64(0)
 	began := time.Now()
 	err := l.client.PolicyV1().Evictions(namespace).Evict(b.Context(), &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: "goes"},
-		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: goes(i)},
+		DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: &now},
 	})
 	took := time.Since(began)
 	if err != nil {
 		b.Fatalf("%s: %v", namespace, err)
 	}
 	return took
+}
+
+// settle waits until evictions are the gate's to answer, and until it has found all keepers: from then on it is at rest.
+func (l *large) settle(b *testing.B, g *gate, keepers, of int) {
+	b.Helper()
+	err := controlplane.Poll(b.Context(), gateReady, "the gate is asked", func(ctx context.Context) (bool, string, error) {
+		err := l.client.PolicyV1().RESTClient().Post().AbsPath("/api/v1/namespaces", gated, "pods", kept(of), "eviction").MaxRetries(0).
+			Body(&policyv1.Eviction{
+				TypeMeta:      metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
+				ObjectMeta:    metav1.ObjectMeta{Namespace: gated, Name: kept(of)},
+				DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+			}).Do(ctx).Error()
+		return apierrors.IsTooManyRequests(err), fmt.Sprint(err), nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	want := regexp.MustCompile(fmt.Sprintf(`(?m)^safedrain_gate_keepers %d$`, keepers))
+	err = controlplane.Poll(b.Context(), gateReady, "the keepers are found", func(ctx context.Context) (bool, string, error) {
+		_, text, err := g.get(ctx, g.metrics)
+		return want.MatchString(text), strings.Join(regexp.MustCompile(`(?m)^safedrain_gate_.*$`).FindAllString(text, -1), "\n"), err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
 // webhook registers one for the evictions of a namespace; without a certificate somebody else adds it.
@@ -208,149 +259,4 @@ func allowing(b *testing.B) admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{
 		URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	}
-}
-
-// gate is a process of the gate that reviews the evictions of one namespace.
-type gate struct {
-	cmd   *exec.Cmd
-	url   string
-	ready time.Duration // after its start
-	http  *http.Client
-}
-
-func (l *large) startGate(b *testing.B) *gate {
-	b.Helper()
-	const namespace = "safedrain-system"
-	if _, err := l.client.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		b.Fatal(err)
-	}
-	webhook, health, meter := freePort(b), freePort(b), freePort(b)
-	g := &gate{
-		url:  fmt.Sprintf("https://127.0.0.1:%d/evict", webhook),
-		http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 10 * time.Second},
-	}
-	l.webhook(b, gated, admissionregistrationv1.WebhookClientConfig{URL: &g.url})
-	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
-	if err := controlplane.WriteKubeconfig(l.Config(), kubeconfig); err != nil {
-		b.Fatal(err)
-	}
-	var log bytes.Buffer
-	g.cmd = exec.Command(safedrain, "gate", "--mode=enforce", "--scale=clamp", "--kubeconfig="+kubeconfig, "--namespace="+namespace,
-		"--webhook-configuration="+gated, "--cert-host=127.0.0.1", "--webhook-port="+strconv.Itoa(webhook),
-		fmt.Sprintf("--health-address=127.0.0.1:%d", health), fmt.Sprintf("--metrics-address=127.0.0.1:%d", meter))
-	g.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir()}
-	g.cmd.Stdout, g.cmd.Stderr = &log, &log
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	began := time.Now()
-	if err := g.cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = g.cmd.Process.Kill()
-		_ = g.cmd.Wait()
-		if b.Failed() {
-			b.Log(log.String())
-		}
-	})
-	err := controlplane.Poll(b.Context(), 5*gateReady, "the gate is ready", func(ctx context.Context) (bool, string, error) {
-		code, text, err := g.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz?verbose=1", health))
-		return code == http.StatusOK, text, err
-	})
-	g.ready = time.Since(began)
-	if err == nil {
-		err = controlplane.Poll(b.Context(), gateReady, "the gate is asked", func(ctx context.Context) (bool, string, error) {
-			err := l.client.PolicyV1().Evictions(gated).Evict(ctx, &policyv1.Eviction{
-				ObjectMeta:    metav1.ObjectMeta{Namespace: gated, Name: "kept"},
-				DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
-			})
-			return err != nil && regexp.MustCompile(`is kept|keeper|Keeper|keeps`).MatchString(err.Error()), fmt.Sprint(err), nil
-		})
-	}
-	if err != nil {
-		b.Fatalf("%v\n%s", err, log.String())
-	}
-	return g
-}
-
-func (g *gate) get(ctx context.Context, url string) (code int, text string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return 0, "", err
-	}
-	resp, err := g.http.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(body), err
-}
-
-// memory is the most that the process had in memory, in bytes.
-func (g *gate) memory(b *testing.B) int64 {
-	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
-	if m == nil {
-		b.Fatalf("no VmHWM in\n%s", text)
-	}
-	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return kib << 10
-}
-
-// review is what the API server asks about the eviction that the benchmark asks for.
-func (g *gate) review(b *testing.B) []byte {
-	b.Helper()
-	dry := true
-	text, err := json.Marshal(&admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "1", Name: "goes", Namespace: gated, Operation: admissionv1.Create, SubResource: "eviction", DryRun: &dry,
-			Kind:     metav1.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"},
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
-			Object:   runtime.RawExtension{Raw: fmt.Appendf(nil, `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"goes","namespace":%q}}`, gated)},
-		},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return text
-}
-
-// answer asks the gate itself, over a connection that stands, as the API server does: what it adds to an eviction.
-func (g *gate) answer(b *testing.B, review []byte) time.Duration {
-	b.Helper()
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, g.url, bytes.NewReader(review))
-	if err != nil {
-		b.Fatal(err)
-	}
-	req.Header.Set("Content-Type", runtime.ContentTypeJSON)
-	began := time.Now()
-	resp, err := g.http.Do(req)
-	if err != nil {
-		b.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	took := time.Since(began)
-	_ = resp.Body.Close()
-	if err != nil || !bytes.Contains(body, []byte(`"allowed":true`)) {
-		b.Fatalf("status %d, %v\n%s", resp.StatusCode, err, body)
-	}
-	return took
-}
-
-func freePort(b *testing.B) int {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }

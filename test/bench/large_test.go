@@ -40,6 +40,11 @@ type large struct {
 
 func newLarge(b testing.TB) *large {
 	b.Helper()
+	return newLargeOf(b, largeNodes, largeServices, largeBudgets)
+}
+
+func newLargeOf(b testing.TB, nodes, services, budgets int) *large {
+	b.Helper()
 	l := &large{Cluster: controlplane.New(b, controlplane.Options{
 		WithoutKwok: true, WithoutScheduler: true, WithoutControllerManager: true,
 		APIServerFlags: []string{"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,LimitRanger,PodSecurity"},
@@ -51,8 +56,8 @@ func newLarge(b testing.TB) *large {
 	if l.dynamic, err = dynamic.NewForConfig(l.Config()); err != nil {
 		b.Fatal(err)
 	}
-	l.objects = clustertest.Large(largeNodes, largeServices, 1)
-	l.objects.AddBudgets(largeBudgets)
+	l.objects = clustertest.Large(nodes, services, 1)
+	l.objects.AddBudgets(budgets)
 	began := time.Now()
 	l.create(b)
 	b.Logf("%d nodes, %d Services, %d slices, %d budgets, %d pods written in %.0f s", len(l.objects.Nodes), len(l.objects.Services),

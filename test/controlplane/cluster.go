@@ -13,13 +13,14 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
 const (
 	etcdPeer     = "etcd-peer" // a port of etcd's that nobody uses
-	startTimeout = 60 * time.Second
+	startTimeout = 3 * time.Minute
 	pollInterval = 100 * time.Millisecond
 	loopback     = "127.0.0.1"
 )
@@ -155,7 +156,7 @@ func (c *Cluster) prepareProbe() error {
 	roots := x509.NewCertPool()
 	roots.AddCert(c.authority.cert)
 	c.probe = &http.Client{
-		Timeout: 2 * time.Second,
+		Timeout: 10 * time.Second,
 		Transport: &http.Transport{
 			TLSClientConfig:   &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, MinVersion: tls.VersionTLS12},
 			DisableKeepAlives: true,
@@ -170,6 +171,9 @@ func (c *Cluster) startAll(ctx context.Context) error {
 		return err
 	}
 	if err := c.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := c.waitNamespaces(ctx); err != nil {
 		return err
 	}
 	skip := map[string]bool{
@@ -190,6 +194,18 @@ func (c *Cluster) startAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// waitNamespaces waits for the namespaces that an API server makes by itself, a moment after it is ready.
+func (c *Cluster) waitNamespaces(ctx context.Context) error {
+	return Poll(ctx, startTimeout, "the API server's own namespaces", func(ctx context.Context) (bool, string, error) {
+		for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+			if _, err := c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+				return false, "", err
+			}
+		}
+		return true, "", nil
+	})
 }
 
 func (c *Cluster) startProgram(name string) error {

@@ -20,7 +20,7 @@ import (
 const PoolLabel = "test.safedrain.dev/pool"
 
 const (
-	waitTimeout    = 60 * time.Second
+	waitTimeout    = 2 * time.Minute
 	cleanupTimeout = 2 * time.Minute
 )
 
@@ -106,7 +106,7 @@ func (e *Env) removePods(ctx context.Context) (int, error) {
 	return len(list.Items), err
 }
 
-// Wait polls until check is done, and ends the test when that takes a minute.
+// Wait polls until check is done, and ends the test when that takes two minutes.
 func (e *Env) Wait(what string, check func(context.Context) (done bool, state string, err error)) {
 	e.Helper()
 	if err := Poll(e.Context(), waitTimeout, what, check); err != nil {

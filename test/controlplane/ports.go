@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
+	"testing"
 )
 
 // Ports are taken from below the range that kernels hand out to outgoing connections, so that a port stays free while
@@ -54,6 +56,21 @@ func reservePort(ctx context.Context) (*port, error) {
 		p.release()
 	}
 	return nil, errors.New("no free loopback port found")
+}
+
+// kept holds the ports of FreePort, whose locks would else be given up with them.
+var kept sync.Map
+
+// FreePort returns a loopback port for a program that a test starts: nobody listens on it, nothing outgoing gets it, and no
+// other cluster or test of this user takes it until this process ends.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	p, err := reservePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept.Store(p.number, p)
+	return p.number
 }
 
 // listens reports whether one can listen on an address.

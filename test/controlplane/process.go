@@ -89,7 +89,7 @@ func (p *process) kill(ctx context.Context) error {
 	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end %s, pid %d: %w", p.name, p.cmd.Process.Pid, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	select {
 	case <-p.done:

@@ -38,7 +38,7 @@ func (e *Env) EndpointsReady(service string, n int) {
 	})
 }
 
-// Gone waits until a pod of that name and UID is no longer there.
+// Gone waits until a pod of that name and UID is no longer there; without a UID, any of that name.
 func (e *Env) Gone(name string, uid types.UID) {
 	e.Helper()
 	e.Wait("pod "+name+" gone", func(ctx context.Context) (bool, string, error) {
@@ -46,6 +46,6 @@ func (e *Env) Gone(name string, uid types.UID) {
 		if apierrors.IsNotFound(err) {
 			return true, "", nil
 		}
-		return err == nil && pod.UID != uid, "still there", err
+		return err == nil && uid != "" && pod.UID != uid, "still there", err
 	})
 }

@@ -49,7 +49,7 @@ func MetalLB() []Kind {
 }
 
 // served is how long a kind may take to be served, or to be gone.
-const served = 30 * time.Second
+const served = 2 * time.Minute
 
 // Define makes the kinds known and returns when they are served. Those that are known already are fine.
 func Define(ctx context.Context, client dynamic.Interface, kinds ...Kind) error {

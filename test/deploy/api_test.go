@@ -203,7 +203,7 @@ func installCRDs(ctx context.Context, c *controlplane.Cluster) error {
 			kinds = append(kinds, schema.GroupKind{Group: group, Kind: kind})
 		}
 	}
-	return controlplane.Poll(ctx, 30*time.Second, "kinds of others served", func(context.Context) (bool, string, error) {
+	return controlplane.Poll(ctx, 3*time.Minute, "kinds of others served", func(context.Context) (bool, string, error) {
 		a, err := newAPI(c.Config())
 		if err != nil {
 			return false, err.Error(), nil

@@ -126,10 +126,10 @@ func ownDrain(env *controlplane.Env) {
 	if err := env.Cluster.Kubeconfig(kubeconfig); err != nil {
 		env.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(env.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(env.Context(), 3*time.Minute)
 	defer cancel()
 	node := before[0].Spec.NodeName
-	out, err := exec.CommandContext(ctx, kubectl, "--kubeconfig", kubeconfig, "drain", node, "--timeout=50s").CombinedOutput()
+	out, err := exec.CommandContext(ctx, kubectl, "--kubeconfig", kubeconfig, "drain", node, "--timeout=150s").CombinedOutput()
 	if err != nil {
 		env.Fatalf("kubectl drain %s: %v\n%s", node, err, out)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -98,24 +96,13 @@ type gateProcess struct {
 	health  string
 }
 
-// freePort returns a port that nobody listens on now.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 func startGate(env *controlplane.Env, objects []*unstructured.Unstructured) *gateProcess {
 	env.Helper()
 	binary, err := program()
 	if err != nil {
 		env.Fatal(err)
 	}
-	g := &gateProcess{env: env, webhook: freePort(env), health: fmt.Sprintf("127.0.0.1:%d", freePort(env))}
+	g := &gateProcess{env: env, webhook: controlplane.FreePort(env), health: fmt.Sprintf("127.0.0.1:%d", controlplane.FreePort(env))}
 	d := find(env, objects, "Deployment", "safedrain-gate")
 	containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
 	var args []string
@@ -152,7 +139,7 @@ func (g *gateProcess) stop() {
 		return
 	}
 	_ = g.cmd.Process.Signal(syscall.SIGTERM)
-	timer := time.AfterFunc(40*time.Second, func() { _ = g.cmd.Process.Kill() })
+	timer := time.AfterFunc(2*time.Minute, func() { _ = g.cmd.Process.Kill() })
 	defer timer.Stop()
 	if err := g.cmd.Wait(); err != nil || g.env.Failed() {
 		g.env.Errorf("the gate ended: %v\n%s", err, g.log.String())

@@ -79,7 +79,7 @@ func runTests(m *testing.M) int {
 	}}
 	code := controlplane.Main(m, options, func(c *controlplane.Cluster) {
 		cluster = c
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		setup = installCRDs(ctx, c)
 	})

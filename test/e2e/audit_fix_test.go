@@ -117,7 +117,7 @@ func rollTo(env *controlplane.Env, workload, image string) []string {
 		emptied <- out
 	}()
 	kubectl(env, "set", "image", "-n", env.Namespace, workload, "main="+image)
-	kubectl(env, "rollout", "status", "-n", env.Namespace, workload, "--timeout=50s")
+	kubectl(env, "rollout", "status", "-n", env.Namespace, workload, "--timeout=110s")
 	env.Wait("the endpoints to be those of the last rollout", func(ctx context.Context) (bool, string, error) {
 		pods, err := env.Client.CoreV1().Pods(env.Namespace).List(ctx, metav1.ListOptions{LabelSelector: controlplane.AppLabel + "=" + app})
 		if err != nil {
@@ -138,6 +138,11 @@ func rollTo(env *controlplane.Env, workload, image string) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// isUnschedulable reports whether the scheduler found no node for a pod.
+func isUnschedulable(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
 }
 
 func readyOn(s *discoveryv1.EndpointSlice) map[string]bool {
@@ -166,15 +171,14 @@ func TestAuditFixDeadlock(t *testing.T) {
 		if err != nil || len(pods.Items) == 0 {
 			return false, "no pod is Pending", err
 		}
-		i := slices.IndexFunc(pods.Items[0].Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
-		return i >= 0, "not Unschedulable", nil
+		return isUnschedulable(&pods.Items[0]), "not Unschedulable", nil
 	})
 	_, _, code := program{path: kubectlBin, kubeconfig: kubeconfig}.run(t, "rollout", "status", "-n", env.Namespace, "deployment/web", "--timeout=3s")
 	if code == 0 {
 		t.Fatal("the rollout ended, which was said to hang")
 	}
 	script := applyFixes(env)
-	kubectl(t, "rollout", "status", "-n", env.Namespace, "deployment/web", "--timeout=50s")
+	kubectl(t, "rollout", "status", "-n", env.Namespace, "deployment/web", "--timeout=110s")
 	env.EndpointsReady("web", 3)
 	if got := hazardsOf(env); len(got) > 0 {
 		t.Fatalf("after the patches audit finds %v\n%s", got, script)
@@ -217,7 +221,7 @@ func TestAuditFixKustomize(t *testing.T) {
 		must(env, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	kubectl(t, "replace", "-k", filepath.Join(dir, "base"))
-	kubectl(t, "rollout", "status", "-n", env.Namespace, "deployment/web", "--timeout=50s")
+	kubectl(t, "rollout", "status", "-n", env.Namespace, "deployment/web", "--timeout=110s")
 	env.EndpointsReady("web", 3)
 	if got := hazardsOf(env); len(got) > 0 {
 		t.Fatalf("after the patches audit finds %v\n%s", got, patches)
@@ -273,7 +277,7 @@ func TestAuditFixOthers(t *testing.T) {
 	}
 	script := applyFixes(env)
 	for _, workload := range []string{"daemonset/edge", "deployment/pinned"} {
-		kubectl(t, "rollout", "status", "-n", env.Namespace, workload, "--timeout=50s")
+		kubectl(t, "rollout", "status", "-n", env.Namespace, workload, "--timeout=110s")
 	}
 	for _, app := range []string{"edge", "web", "pinned"} {
 		env.EndpointsReady(app, 3)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -66,9 +67,23 @@ func grant(e *controlplane.Env, role *rbacv1.ClusterRole) (user string, as progr
 			}
 		}
 	})
+	may(e, user, permissions(role)[0])
 	config, err := e.Cluster.UserConfig(user)
 	must(e, err)
 	return user, asUser(e, config)
+}
+
+// may waits until the API server knows that a user has a permission: it learns of a role and of a binding a moment later.
+func may(e *controlplane.Env, user string, p permission) {
+	e.Helper()
+	resource, subresource, _ := strings.Cut(p.resource, "/")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Group: p.group, Resource: resource, Subresource: subresource, Verb: p.verb},
+	}}
+	e.Wait(user+" may "+p.String(), func(ctx context.Context) (bool, string, error) {
+		answer, err := e.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed, "may not", err
+	})
 }
 
 // permission is one verb on one resource of a role.

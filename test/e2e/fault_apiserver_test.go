@@ -21,7 +21,7 @@ func TestAPIServerAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	drains := map[string]*away{
-		"while it evicts":  {flags: []string{"--timeout=90s"}, grace: 8, says: "evicting"},
+		"while it evicts":  {flags: []string{"--timeout=3m"}, grace: 8, says: "evicting"},
 		"while it settles": {flags: []string{"--settle=6s", "--accept-unproven=all"}, service: true, says: "settling"},
 		"interrupted":      {flags: nil, grace: 60, says: "evicting"},
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/safedrain/safedrain/test/controlplane"
 )
 
-// midway are the steps that last until the test lets the drain go on, or long enough to act in.
+// midway are the steps that last until the test lets the drain go on.
 var midway = []string{"proving", "evicting and a pod terminates", "evicting and a budget holds"}
 
 // TestNodeDeleted deletes the Node object while the drain goes on, as an autoscaler does: that is an end, not an error.
@@ -44,13 +44,14 @@ func TestOneOfSeveralDeleted(t *testing.T) {
 			}
 			e.Service("web")
 			e.EndpointsReady("web", 3)
-			e.Pod("slow", nodes[order.slow], terminatesAfter(6))
+			e.Pod("slow", nodes[order.slow], controlplane.With(map[string]string{controlplane.TerminatesAfter: "never"}))
 			b := begin(t, nodes[0], nodes[1], "--force", "--accept-unproven=all")
 			if order.slow == 1 {
 				b.says(e, "node/"+nodes[0]+" drained")
 			}
 			b.says(e, nodes[order.slow]+": evicting")
 			must(e, e.Client.CoreV1().Nodes().Delete(e.Context(), nodes[order.deleted], metav1.DeleteOptions{}))
+			must(e, e.Client.CoreV1().Pods(e.Namespace).Delete(e.Context(), "slow", *metav1.NewDeleteOptions(0)))
 			said, code := b.end()
 			if code != 0 {
 				t.Errorf("exit code %d, want 0\n%s", code, said)
@@ -151,7 +152,7 @@ func TestForeignChange(t *testing.T) {
 // lives, and the second one is refused and leaves everything to it. Stopped meanwhile, it leaves nothing.
 func TestLiveClaim(t *testing.T) {
 	s := steps["proving"](t)
-	first := s.reach("--hook-timeout=60s")
+	first := s.reach("--hook-timeout=3m")
 	second := begin(s, s.command()...)
 	second.says(s.Env, "watching for up to")
 	third := begin(s, s.command()...)
@@ -178,7 +179,7 @@ func TestLiveClaim(t *testing.T) {
 // TestTakeOver takes the claim of a live run: that one stops, the new one ends the drain.
 func TestTakeOver(t *testing.T) {
 	s := steps["proving"](t)
-	first := s.reach("--hook-timeout=60s")
+	first := s.reach("--hook-timeout=3m")
 	second := begin(s, s.command("--take-over")...)
 	second.says(s.Env, "taking up run")
 	s.obey()

@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // mostWrites is more than any command here writes to the API server.
@@ -68,10 +72,15 @@ func TestKilledWhileUndoing(t *testing.T) {
 // there puts a pod back on the victim that a run evicted.
 func (s *step) there(name string) {
 	s.Helper()
-	for _, pod := range podsOn(s.Env, s.victim) {
-		if pod.Name == name && pod.DeletionTimestamp == nil {
-			return
-		}
+	stays := false
+	s.Wait("pod "+name+" stays or is gone", func(context.Context) (bool, string, error) {
+		pods := podsOn(s.Env, s.victim)
+		i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Name == name })
+		stays = i >= 0 && pods[i].DeletionTimestamp == nil
+		return i < 0 || stays, "it terminates", nil
+	})
+	if stays {
+		return
 	}
 	app, _, _ := strings.Cut(name, "-")
 	s.pod(app, name, s.victim)

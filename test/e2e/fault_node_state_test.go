@@ -17,7 +17,7 @@ func stateOf(n *corev1.Node) nodeState {
 	return nodeState{Labels: n.Labels, Annotations: n.Annotations, Spec: n.Spec}
 }
 
-// wantNodeAsBefore compares two states of a node; the server's taint follows a cordon by a moment and is waited for.
+// wantNodeAsBefore compares two states of a node, of which the former was read at rest.
 func wantNodeAsBefore(e *controlplane.Env, before, after *corev1.Node) {
 	e.Helper()
 	if diff := cmp.Diff(stateOf(before), stateOf(after)); diff != "" {

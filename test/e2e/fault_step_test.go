@@ -88,13 +88,15 @@ var steps = map[string]func(*testing.T) *step{
 	},
 	"settling": func(t *testing.T) *step {
 		s := newStep(t)
-		s.says, s.flags = "settling 3s", []string{"--settle=3s"}
+		s.says, s.flags = "settling 30s", []string{"--settle=30s"}
+		s.free = func() { s.flags = []string{"--settle=0s"} }
 		s.obey()
 		return s
 	},
 	"evicting and a pod terminates": func(t *testing.T) *step {
-		s := newStep(t, terminatesAfter(6))
+		s := newStep(t, controlplane.With(map[string]string{controlplane.TerminatesAfter: "never"}))
 		s.says, s.flags = "evicting 1 pod of "+s.Namespace+"/web", []string{"--settle=0s"}
+		s.free = func() { s.end("batch-0") }
 		s.obey()
 		return s
 	},

@@ -88,7 +88,11 @@ func TestC18OthersTurnInitial(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, gw, as := behindAWS(t, test.others)
 			n1 := g.nodes[0]
-			args := []string{n1, "--force", "--hook-timeout=3s", "--settle=1s"}
+			patience := "5s" // the whole of it where no proof comes
+			if test.code == 0 {
+				patience = "60s"
+			}
+			args := []string{n1, "--force", "--hook-timeout=" + patience, "--settle=1s"}
 			if test.rollback {
 				args = append(args, "--rollback")
 			}

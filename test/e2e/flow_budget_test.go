@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -31,12 +32,9 @@ func operated(t *testing.T, mutate ...func(*scene, *policyv1.PodDisruptionBudget
 	return s, db, other
 }
 
-// operatorTakes is how long an operator takes from the cordon to the release: longer than a run from its cordon to its
-// last plan, which would not have to wait for a budget that allows by then.
-const operatorTakes = 3 * time.Second
-
-// operator releases the budget some time after the node is cordoned, and not before.
-func (s *scene) operator(node string) {
+// operator releases the budget when the node is cordoned and the other pod was evicted, and not before: the run is past its
+// last plan then, which would not have to wait for a budget that allows.
+func (s *scene) operator(node string, other *corev1.Pod) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan struct{})
@@ -44,7 +42,6 @@ func (s *scene) operator(node string) {
 		defer close(done)
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
-		var cordoned time.Time
 		for {
 			select {
 			case <-ctx.Done():
@@ -55,10 +52,7 @@ func (s *scene) operator(node string) {
 			if err != nil || !n.Spec.Unschedulable {
 				continue
 			}
-			if cordoned.IsZero() {
-				cordoned = time.Now()
-			}
-			if time.Since(cordoned) < operatorTakes {
+			if _, err := s.Client.CoreV1().Pods(s.Namespace).Get(ctx, other.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				continue
 			}
 			patch := []byte(`{"spec":{"minAvailable":0}}`)
@@ -95,13 +89,13 @@ func TestBudgetHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, db, other := operated(t, test.mutate...)
 			n1 := s.nodes[0]
-			args := []string{n1, "--force", "--timeout=40s", "-o", "json"}
+			args := []string{n1, "--force", "--timeout=100s", "-o", "json"}
 			if test.flag {
 				s.run(args...).want(s, 3) // nobody says that it will be released
 				s.standsAsBefore(n1)
 				args = append(args, "--wait-budget="+s.Namespace+"/db")
 			}
-			s.operator(n1)
+			s.operator(n1, other)
 			e := s.run(args...)
 			e.want(s, 0)
 			if f, ok := findingCodes(e.report(s))[guard.BudgetHeld]; !ok || f.Budget != s.Namespace+"/db" || f.Severity != guard.Warn {

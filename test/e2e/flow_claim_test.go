@@ -3,7 +3,9 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,19 +38,17 @@ func twoAtOnce(t *testing.T, rounds int, byTicket *atomic.Int32) {
 	relayed := s.via
 	pods := [2]*corev1.Pod{}
 	for round := range rounds {
-		s.via = direct
+		s.via = relayed
 		if round > 0 { // the first round is a race as it comes, in the others both are past their plans
-			s.via = relayed
 			r.together()
 		}
 		for i := range pods {
 			if pods[i] == nil {
-				// It terminates slowly, so that whoever comes second still sees whose endpoint it misses.
-				pods[i] = s.pod("web", fmt.Sprintf("web-%d-%d", i, round), s.nodes[i], graceOf(30, "3"))
+				pods[i] = s.pod("web", fmt.Sprintf("web-%d-%d", i, round), s.nodes[i])
 			}
 		}
 		s.EndpointsReady("web", 2)
-		winner, loser := s.race(byTicket)
+		winner, loser := s.race(r, byTicket)
 		s.via = direct
 		s.gone(pods[winner])
 		s.alive(pods[loser])
@@ -59,16 +59,34 @@ func twoAtOnce(t *testing.T, rounds int, byTicket *atomic.Int32) {
 	}
 }
 
-// race starts two runs within a moment and returns which one went on.
-func (s *scene) race(byTicket *atomic.Int32) (winner, loser int) {
+// race starts two runs within a moment and returns which one went on. It evicts when the other one has ended, which so sees
+// whose endpoint it would miss, however late it comes.
+func (s *scene) race(r *relay, byTicket *atomic.Int32) (winner, loser int) {
 	s.Helper()
 	const flag = "--accept-unproven=all"
+	over := make(chan struct{})
+	r.answer = func(string, int) http.HandlerFunc {
+		select {
+		case <-over:
+		case <-s.Context().Done():
+		}
+		return nil
+	}
 	first := rand.IntN(2)
 	runs := [2]flowRun{}
 	runs[first] = s.start(s.nodes[first], "--force", flag)
 	<-time.NewTimer(time.Duration(rand.IntN(50)) * time.Millisecond).C
 	runs[1-first] = s.start(s.nodes[1-first], "--force", flag)
-	ends := [2]flowEnd{runs[0].end(s), runs[1].end(s)}
+	var ends [2]flowEnd
+	var both sync.WaitGroup
+	oneEnded := sync.OnceFunc(func() { close(over) })
+	for i := range runs {
+		both.Go(func() {
+			ends[i] = runs[i].end(s)
+			oneEnded()
+		})
+	}
+	both.Wait()
 	for winner := range ends {
 		loser := 1 - winner
 		if ends[winner].code != 0 || ends[loser].code != 3 {

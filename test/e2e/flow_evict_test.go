@@ -50,8 +50,10 @@ func TestC25BudgetStaysExhausted(t *testing.T) {
 	}
 	r.oneAtATime()
 	s.gone(free)
-	if took := s.journal.get("evicted free").at.Sub(s.journal.get("cordoned " + s.nodes[0]).at); took > 3*time.Second {
-		t.Errorf("a pod that nothing holds was evicted %s after the cordon", took)
+	for i := range n {
+		if calls := r.of(fmt.Sprintf("db-%d", i)); len(calls) > 1 && s.journal.get("evicted free").at.After(calls[1].began) {
+			t.Errorf("a pod that nothing holds was evicted only when %s was tried again", calls[1].pod)
+		}
 	}
 	if lines := strings.Count(e.stderr, "held by budget"); lines > 2 { // when it starts, and at the end
 		t.Errorf("%d lines about the budget:\n%s", lines, e.stderr)
@@ -64,12 +66,9 @@ func TestC25BudgetStaysExhausted(t *testing.T) {
 func TestC25BudgetReleased(t *testing.T) {
 	s := heldBack(t, 2)
 	r := s.relay(nil)
-	b := s.start(s.nodes[0], "--force", "--timeout=40s")
+	b := s.start(s.nodes[0], "--force", "--timeout=100s")
 	s.Wait("both tried", func(context.Context) (bool, string, error) { return len(r.of("")) >= 2, "", nil })
-	pods := s.Client.CoreV1().Pods(s.Namespace)
-	if err := pods.Delete(s.Context(), "db-unready", *metav1.NewDeleteOptions(0)); err != nil {
-		t.Fatal(err)
-	}
+	s.end("db-unready")
 	s.pod("db", "db-new-1", s.nodes[1])
 	s.pod("db", "db-new-2", s.nodes[1])
 	e := b.end(s)
@@ -103,10 +102,13 @@ func TestC25RetryAfter(t *testing.T) {
 	s.back(s.nodes[0])
 }
 
+// evictedAtOnce is how many evictions of a node are under way at the same time.
+const evictedAtOnce = 25
+
 // TestC25Throttled: a 429 without a cause is the API server's own limit, and everything pauses.
 func TestC25Throttled(t *testing.T) {
 	s := newScene(t, 1)
-	s.Deployment("web", 40) // more than are sent at once
+	s.Deployment("web", 40) // more than are under way at once
 	s.remember()
 	r := s.relay(func(_ string, n int) http.HandlerFunc {
 		if n > 1 {
@@ -114,18 +116,23 @@ func TestC25Throttled(t *testing.T) {
 		}
 		return replies(429, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later.", 3)
 	})
-	e := s.run(s.nodes[0], "--force")
-	e.want(s, 0)
-	if e.took > 25*time.Second { // those under way at the same time are one answer, not a reason to wait ever longer
-		t.Errorf("took %s for two pauses of 3s", e.took)
-	}
+	s.run(s.nodes[0], "--force").want(s, 0)
+	// What is under way at the first answer goes on; then nothing begins for three seconds.
 	calls := r.of("")
-	first := calls[0].ended
-	for _, c := range calls {
-		// What was under way goes on; a moment later nothing begins for three seconds.
-		if since := c.began.Sub(first); since > 500*time.Millisecond && since < 2900*time.Millisecond {
-			t.Errorf("pod %s was tried %s after the API server asked for three seconds", c.pod, since)
+	slices.SortFunc(calls, func(a, b *evictionCall) int { return a.began.Compare(b.began) })
+	before, longest := 0, time.Duration(0)
+	for i := 1; i < len(calls); i++ {
+		pause := calls[i].began.Sub(calls[i-1].began)
+		if before == 0 && pause >= 2900*time.Millisecond {
+			before = i
 		}
+		longest = max(longest, pause)
+	}
+	if before == 0 || before > evictedAtOnce {
+		t.Errorf("%d evictions began before there was a pause, want %d at most, which were under way", before, evictedAtOnce)
+	}
+	if longest > 20*time.Second { // those under way at the same time are one answer, not a reason to wait ever longer
+		t.Errorf("paused for %s where the API server asked for 3s", longest)
 	}
 	s.back(s.nodes[0])
 }
@@ -160,11 +167,12 @@ func TestC65Conflicts(t *testing.T) {
 }
 
 // unprovenThree is a NodePort Service, which nobody can prove anything of, with three pods on n1 and one on n2.
-func unprovenThree(t *testing.T) (s *scene, elsewhere *corev1.Pod) {
+// Those on n1 serve for some seconds after their deletion.
+func unprovenThree(t *testing.T, serves string) (s *scene, elsewhere *corev1.Pod) {
 	t.Helper()
 	s = newScene(t, 2)
 	for i := range 3 {
-		s.pod("web", fmt.Sprintf("web-%d", i), s.nodes[0], graceOf(30, "2"))
+		s.pod("web", fmt.Sprintf("web-%d", i), s.nodes[0], graceOf(30, serves))
 	}
 	elsewhere = s.pod("web", "web-elsewhere", s.nodes[1])
 	s.Budget("web", intstr.FromInt(1))
@@ -177,7 +185,7 @@ func unprovenThree(t *testing.T) (s *scene, elsewhere *corev1.Pod) {
 // TestC65OneAtATime: on a node that is still in rotation pods of one Service go one after another, whatever the budget
 // would allow.
 func TestC65OneAtATime(t *testing.T) {
-	s, _ := unprovenThree(t)
+	s, _ := unprovenThree(t, "2")
 	s.run(s.nodes[0], "--force", "--accept-unproven="+s.Namespace+"/web").want(s, 0, "not proven, accepted by flag")
 	s.journal.inOrder("evicted web-0", "gone web-0", "evicted web-1", "gone web-1", "evicted web-2", "gone web-2")
 	s.back(s.nodes[0])
@@ -186,12 +194,12 @@ func TestC65OneAtATime(t *testing.T) {
 // TestC65CoverageReadAnew: between two pods the other nodes are looked at: when their last endpoint is lost, no further pod
 // goes.
 func TestC65CoverageReadAnew(t *testing.T) {
-	s, elsewhere := unprovenThree(t)
+	s, elsewhere := unprovenThree(t, "never")
 	b := s.start(s.nodes[0], "--force", "--accept-unproven="+s.Namespace+"/web")
 	s.journal.get("evicted web-0")
-	if err := s.Client.CoreV1().Pods(s.Namespace).Delete(s.Context(), elsewhere.Name, *metav1.NewDeleteOptions(0)); err != nil {
-		t.Fatal(err)
-	}
+	s.end(elsewhere.Name)
+	s.EndpointsReady("web", 2)
+	s.end("web-0")
 	e := b.end(s)
 	e.want(s, 4, "no endpoint is left elsewhere for "+s.Namespace+"/web", "safedrain uncordon "+s.nodes[0])
 	s.journal.get("gone web-0")
@@ -226,6 +234,7 @@ func TestC22Forbidden(t *testing.T) {
 	s.remember()
 	user := "no-evictions-" + s.Namespace
 	s.mayAllBut(user)
+	may(s.Env, user, permission{"", "nodes", "patch"})
 	config, err := cluster.UserConfig(user)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +245,7 @@ func TestC22Forbidden(t *testing.T) {
 	}
 	e := s.run(s.nodes[0], "--force", "--timeout=30s")
 	e.want(s, 1, "pods/eviction")
-	if e.took > 10*time.Second {
+	if e.took >= 30*time.Second {
 		t.Errorf("gave up after %s only", e.took)
 	}
 	s.alive(pod)

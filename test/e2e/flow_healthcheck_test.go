@@ -148,7 +148,7 @@ func TestC02HealthCheckPortOnly(t *testing.T) {
 // TestC02HealthCheckNeverPassed: a port that fails although an endpoint is ready proves nothing when it fails later.
 func TestC02HealthCheckNeverPassed(t *testing.T) {
 	s, web := behindHealthCheck(t, checked{grace: 10, sleep: 7, serves: "6", override: http.StatusServiceUnavailable})
-	e := s.run(s.nodes[0], "--force", "--hook-timeout=3s")
+	e := s.run(s.nodes[0], "--force")
 	e.want(s, 5, s.Namespace+"/web is not proven out of health-check", "503")
 	s.alive(web)
 	s.journal.never("evicted web-1")

@@ -210,8 +210,14 @@ func (s *holdScene) now() *corev1.Pod {
 // isHeld waits until the pod is held: out of the controller's slice, kept by ours.
 func (s *holdScene) isHeld() {
 	s.Helper()
-	s.Wait("pod held", func(context.Context) (bool, string, error) {
-		return s.looked.last().String() == onlyKept, s.looked.last().String(), nil
+	s.awaitSlices(onlyKept)
+}
+
+// awaitSlices waits until something is what was seen last.
+func (s *holdScene) awaitSlices(text string) {
+	s.Helper()
+	s.Wait("slices "+text, func(context.Context) (bool, string, error) {
+		return s.looked.last().String() == text, s.looked.last().String(), nil
 	})
 }
 
@@ -222,16 +228,17 @@ func TestHoldForwardOnly(t *testing.T) {
 	s := newHoldScene(t, false)
 	b := s.start(s.node, s.flag, "-o", "json")
 	s.isHeld()
-	next := s.PodsReady("web", 2)
-	if len(s.now().OwnerReferences) != 0 || slices.ContainsFunc(next, func(p corev1.Pod) bool { return p.UID == s.pod.UID }) {
-		t.Errorf("owners %v: the ReplicaSet was to let the pod go", s.now().OwnerReferences)
+	s.Wait("the ReplicaSet to let the pod go", func(context.Context) (bool, string, error) {
+		owners := s.now().OwnerReferences
+		return len(owners) == 0, fmt.Sprint(owners), nil
+	})
+	if next := s.PodsReady("web", 2); slices.ContainsFunc(next, func(p corev1.Pod) bool { return p.UID == s.pod.UID }) {
+		t.Error("the pod is the ReplicaSet's still")
 	}
 	e := b.end(s.scene)
 	e.want(s.scene, 0)
 	s.gone(&s.pod)
-	s.Wait("slice gone", func(context.Context) (bool, string, error) {
-		return s.looked.last().String() == neither, s.looked.last().String(), nil
-	})
+	s.awaitSlices(neither)
 	if got := s.looked.texts(); !slices.Equal(got, []string{onlyListed, listedAndKept, onlyKept, neither}) {
 		t.Errorf("slices went %q", got)
 	}
@@ -257,9 +264,7 @@ func TestHoldExact(t *testing.T) {
 	e := b.end(s.scene)
 	e.want(s.scene, 0)
 	s.gone(&s.pod)
-	s.Wait("slice gone", func(context.Context) (bool, string, error) {
-		return s.looked.last().String() == neither, s.looked.last().String(), nil
-	})
+	s.awaitSlices(neither)
 	if got := s.looked.texts(); !slices.Equal(got, []string{onlyListed, listedAndKept, onlyKept, neither}) {
 		t.Errorf("slices went %q", got)
 	}
@@ -284,8 +289,9 @@ func TestHoldKilled(t *testing.T) {
 		s := kill(t, true)
 		s.back(s.node)
 		s.alive(&s.pod)
+		s.awaitSlices(onlyListed)
 		after := s.now()
-		if _, is := guard.HeldOf(after); is || after.Labels[rung] != "a" || len(after.Labels) != len(s.pod.Labels) || s.looked.last().String() != onlyListed {
+		if _, is := guard.HeldOf(after); is || after.Labels[rung] != "a" || len(after.Labels) != len(s.pod.Labels) {
 			t.Errorf("labels %v, annotations %v, slices %s", after.Labels, after.Annotations, s.looked.last())
 		}
 		if got := s.looked.texts(); !slices.Equal(got, []string{onlyListed, listedAndKept, onlyKept, listedAndKept, onlyListed}) {
@@ -316,13 +322,9 @@ func TestHoldKilled(t *testing.T) {
 	t.Run("collected", func(t *testing.T) {
 		s := kill(t, true)
 		kubectl(t, "-n", s.Namespace, "delete", "pod", s.pod.Name, "--wait=false")
-		start := time.Now()
 		s.Wait("slice collected", func(context.Context) (bool, string, error) {
 			return !s.looked.last().kept, s.looked.last().String(), nil
 		})
-		if took := time.Since(start); took > 20*time.Second {
-			t.Errorf("the slice stood for %s after its pod", took)
-		}
 	})
 }
 
@@ -333,6 +335,7 @@ func TestHoldKilledBeforeTheLabel(t *testing.T) {
 		"undone": func(s *holdScene) {
 			s.back(s.node)
 			s.alive(&s.pod)
+			s.awaitSlices(onlyListed)
 			if got := s.looked.texts(); !slices.Equal(got, []string{onlyListed, listedAndKept, onlyListed}) {
 				s.Errorf("slices went %q", got)
 			}
@@ -340,9 +343,7 @@ func TestHoldKilledBeforeTheLabel(t *testing.T) {
 		"resumed": func(s *holdScene) {
 			s.run(s.node, s.flag, "--take-over").want(s.scene, 0)
 			s.gone(&s.pod)
-			s.Wait("slice gone", func(context.Context) (bool, string, error) {
-				return s.looked.last().String() == neither, s.looked.last().String(), nil
-			})
+			s.awaitSlices(neither)
 			if got := s.looked.texts(); !slices.Equal(got, []string{onlyListed, listedAndKept, onlyKept, neither}) {
 				s.Errorf("slices went %q", got)
 			}
@@ -364,16 +365,14 @@ func TestHoldKilledBeforeTheLabel(t *testing.T) {
 			b := s.start(s.node, s.flag)
 			select {
 			case <-reached:
-			case <-time.After(30 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("no patch of a pod came")
 			}
 			b.signal(t, syscall.SIGKILL)
 			b.wait(t)
 			close(killed)
 			s.via = direct
-			if s.looked.last().String() != listedAndKept {
-				t.Errorf("slices %s", s.looked.last())
-			}
+			s.awaitSlices(listedAndKept)
 			then(s)
 		})
 	}
@@ -384,10 +383,8 @@ func TestHoldMirrors(t *testing.T) {
 	s := newHoldScene(t, true)
 	b := s.start(s.node, s.flag)
 	s.isHeld()
-	kubectl(t, "-n", s.Namespace, "annotate", "pod", s.pod.Name, controlplane.Ready+"=false")
-	s.Wait("not serving", func(context.Context) (bool, string, error) {
-		return s.looked.last().String() == "listed=false kept=true serving=false", s.looked.last().String(), nil
-	})
+	annotate(s.Env, s.pod.Name, controlplane.Ready, "false")
+	s.awaitSlices("listed=false kept=true serving=false")
 	b.end(s.scene).want(s.scene, 0)
 }
 

@@ -87,7 +87,7 @@ rules:
   names: ["w*"]
   hook: edge
   settle: 2s
-  timeout: 20s
+  timeout: 60s
 `, b.URL, ca, token, h.Namespace))
 }
 

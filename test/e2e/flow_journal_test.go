@@ -29,7 +29,7 @@ var (
 // entry is something that happened, at the resourceVersion that the store gave it: an order in which nothing is late.
 type entry struct {
 	rv   uint64
-	at   time.Time
+	at   time.Time // when it was seen here, and so never before it happened
 	text string
 }
 
@@ -127,6 +127,13 @@ func (j *journal) note(u *unstructured.Unstructured, texts []string) {
 	}
 }
 
+// begins notes what the test itself is about to do. The store has no place for it in its order.
+func (j *journal) begins(text string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries = append(j.entries, entry{at: time.Now(), text: text})
+}
+
 func (j *journal) find(text string) *entry {
 	for i := range j.entries {
 		if j.entries[i].text == text {
@@ -147,7 +154,7 @@ func (j *journal) has(text string) bool {
 func (j *journal) get(text string) entry {
 	j.s.Helper()
 	var found entry
-	err := controlplane.Poll(j.s.Context(), 30*time.Second, "journal: "+text, func(context.Context) (bool, string, error) {
+	err := controlplane.Poll(j.s.Context(), time.Minute, "journal: "+text, func(context.Context) (bool, string, error) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		e := j.find(text)

@@ -95,7 +95,7 @@ func (s *scene) define(k customKind) error {
 	if _, err := s.dynamic.Resource(crdResource).Create(ctx, crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("define %s: %w", name, err)
 	}
-	return controlplane.Poll(ctx, 30*time.Second, name+" served", func(ctx context.Context) (bool, string, error) {
+	return controlplane.Poll(ctx, 2*time.Minute, name+" served", func(ctx context.Context) (bool, string, error) {
 		_, err := s.dynamic.Resource(k.gvr).List(ctx, metav1.ListOptions{Limit: 1})
 		return err == nil, "", err
 	})
@@ -176,7 +176,7 @@ type lbStep struct {
 }
 
 // speakers plays the speakers for one Service and one node: while the node does not bear the exclude label they announce
-// from it, and after the label they show the steps. The journal says "shown <app> <state>".
+// from it, and after the label they show the steps. The journal says "showing <app> <state>" a moment before they do.
 func (s *scene) speakers(kind metallbtest.Kind, svc *corev1.Service, node, other string, steps ...lbStep) {
 	s.Helper()
 	b := metallbtest.New(metallbtest.Config{
@@ -191,7 +191,7 @@ func (s *scene) speakers(kind metallbtest.Kind, svc *corev1.Service, node, other
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.play(ctx, b, node, steps); err != nil && ctx.Err() == nil {
+		if err := s.play(ctx, b, svc.Name, node, steps); err != nil && ctx.Err() == nil {
 			s.Errorf("speakers of %s: %v", svc.Name, err)
 		}
 	}()
@@ -203,7 +203,7 @@ func (s *scene) speakers(kind metallbtest.Kind, svc *corev1.Service, node, other
 }
 
 // play looks at the label of the node, and shows what it has to.
-func (s *scene) play(ctx context.Context, b *metallbtest.Balancer, node string, steps []lbStep) error {
+func (s *scene) play(ctx context.Context, b *metallbtest.Balancer, app, node string, steps []lbStep) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	since, next, out := time.Time{}, 0, false
@@ -224,6 +224,7 @@ func (s *scene) play(ctx context.Context, b *metallbtest.Balancer, node string, 
 		case labelled && !out:
 			out, since = true, time.Now()
 		case labelled && next < len(steps) && time.Since(since) >= steps[next].after:
+			s.journal.begins(fmt.Sprintf("showing %s %s", app, steps[next].state))
 			err, since, next = b.Show(ctx, steps[next].state), time.Now(), next+1
 		}
 		if err != nil {

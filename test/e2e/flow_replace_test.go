@@ -14,21 +14,19 @@ import (
 // TestC66BetweenPods: with --wait-replacements the next pod of a Service goes when the replacement of the one before is
 // Ready elsewhere.
 func TestC66BetweenPods(t *testing.T) {
-	s := newScene(t, 2)
-	n1, n2 := s.nodes[0], s.nodes[1]
-	s.patchNode(n2, `{"spec":{"unschedulable":true}}`, "test") // so that both pods come to n1
+	s := newScene(t, 1)
 	s.Deployment("p", 2, controlplane.Template(map[string]string{controlplane.ReadyAfter: "3"}))
+	s.nodes = append(s.nodes, s.Nodes(1)...) // now that both pods are on n1
+	n1, n2 := s.nodes[0], s.nodes[1]
 	s.pod("p", "p-elsewhere", n2)
-	s.patchNode(n2, `{"spec":{"unschedulable":null}}`, "test")
 	s.Service("p")
 	s.EndpointsReady("p", 3)
-	s.tainted(n2, 0)
 	s.remember()
 	old := s.podsOn("p", n1)
 	if len(old) != 2 {
 		t.Fatalf("pods on %s: %v, want 2", n1, old)
 	}
-	s.run(n1, "--force", "--accept-unproven=all", "--wait-replacements", "--timeout=60s").want(s, 0)
+	s.run(n1, "--force", "--accept-unproven=all", "--wait-replacements", "--timeout=100s").want(s, 0)
 	now := s.podsOn("p", n2)
 	replacements := slices.DeleteFunc(now, func(name string) bool { return name == "p-elsewhere" })
 	if len(replacements) != 2 {
@@ -85,7 +83,7 @@ func TestC66NodeAfterNode(t *testing.T) {
 	s := nodeAfterNode(t, 5)
 	n1, n2 := s.nodes[0], s.nodes[1]
 	on1, on2 := s.podsOn("p", n1)[0], s.podsOn("p", n2)[0]
-	e := s.run(n1, n2, "--accept-unproven=all", "--timeout=60s")
+	e := s.run(n1, n2, "--accept-unproven=all", "--timeout=100s")
 	e.want(s, 0)
 	fresh := append(s.podsOn("p", s.nodes[3]), s.podsOn("p", s.nodes[4])...)
 	if len(fresh) != 2 {

@@ -50,7 +50,7 @@ func TestReturnWaitsForKubeProxy(t *testing.T) {
 	// It fits nowhere else, and has no node while n1 takes none.
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "gw-3", Labels: map[string]string{controlplane.AppLabel: "gw"}, Annotations: map[string]string{controlplane.ReadyAfter: "2"},
+			Name: "gw-3", Labels: map[string]string{controlplane.AppLabel: "gw"}, Annotations: map[string]string{controlplane.Ready: "false"},
 		},
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{corev1.LabelHostname: r.n1},
@@ -60,14 +60,19 @@ func TestReturnWaitsForKubeProxy(t *testing.T) {
 	if _, err := r.Client.CoreV1().Pods(r.Namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	back := r.start("uncordon", r.n1, "--wait-timeout=60s")
-	r.PodsReady("gw", 2)
+	back := begin(r, "uncordon", r.n1, "--wait-timeout=100s")
+	back.says(r.Env, "pod gw-3 is not Ready")
+	annotate(r.Env, "gw-3", controlplane.Ready, "true")
 	r.EndpointsReady("gw", 2)
+	back.says(r.Env, "does not know its pod")
 	time.Sleep(3 * time.Second) // longer than where only time tells
 	r.holds(r.n1, false, true, true)
 	r.knows.Store(true)
-	e := back.end(r.scene)
-	e.want(r.scene, 0, "pod gw-3 is not Ready", "does not know its pod", "kube-proxy knows its pod")
+	said, code := back.end()
+	if code != 0 {
+		t.Errorf("exit code %d, want 0\n%s", code, said)
+	}
+	wantSaid(t, said, "kube-proxy knows its pod")
 	r.standsAsBefore(r.n1)
 }
 

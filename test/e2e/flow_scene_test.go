@@ -55,6 +55,12 @@ func (s *scene) pod(app, name, node string, mutate ...func(*corev1.Pod)) *corev1
 	return s.Pod(name, node, append([]func(*corev1.Pod){relabel}, mutate...)...)
 }
 
+// end lets a pod end at once, whatever it waits for.
+func (s *scene) end(name string) {
+	s.Helper()
+	must(s.Env, s.Client.CoreV1().Pods(s.Namespace).Delete(s.Context(), name, *metav1.NewDeleteOptions(0)))
+}
+
 // graceOf gives a pod its grace period, of which it serves as many seconds after its deletion.
 func graceOf(seconds int64, serves string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
@@ -69,16 +75,21 @@ func graceOf(seconds int64, serves string) func(*corev1.Pod) {
 func (s *scene) remember() {
 	s.Helper()
 	for _, name := range s.nodes {
-		s.Wait("node "+name+" at rest", func(ctx context.Context) (bool, string, error) {
-			node, err := s.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return false, "", err
-			}
-			s.former[name] = node
-			_, labelled := node.Labels["beta.kubernetes.io/os"]
-			return node.Annotations[ttlAnnotation] != "" && labelled, fmt.Sprint(node.Labels, node.Annotations, node.Spec.Taints), nil
-		})
+		s.former[name] = nodeAtRest(s.Env, name)
 	}
+}
+
+// nodeAtRest reads a node once the controllers have said all they have to say about a new one.
+func nodeAtRest(e *controlplane.Env, name string) (node *corev1.Node) {
+	e.Helper()
+	e.Wait("node "+name+" at rest", func(ctx context.Context) (_ bool, _ string, err error) {
+		if node, err = e.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return false, "", err
+		}
+		_, labelled := node.Labels["beta.kubernetes.io/os"]
+		return node.Annotations[ttlAnnotation] != "" && labelled, fmt.Sprint(node.Labels, node.Annotations, node.Spec.Taints), nil
+	})
+	return node
 }
 
 // standsAsBefore waits until nodes are, but for their status, exactly what they were.
@@ -90,7 +101,7 @@ func (s *scene) standsAsBefore(names ...string) {
 			s.Fatalf("node %q was not remembered", name)
 		}
 		diff := ""
-		err := controlplane.Poll(s.Context(), 10*time.Second, "node "+name+" as before", func(ctx context.Context) (bool, string, error) {
+		err := controlplane.Poll(s.Context(), time.Minute, "node "+name+" as before", func(ctx context.Context) (bool, string, error) {
 			got, err := s.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return false, "", err
@@ -110,7 +121,7 @@ func withoutTime(t corev1.Taint) string { return t.Key + "=" + t.Value + ":" + s
 // back runs uncordon on nodes, which has to give back exactly what stood there.
 func (s *scene) back(names ...string) flowEnd {
 	s.Helper()
-	e := s.run(append([]string{"uncordon", "--wait-timeout=5s"}, names...)...)
+	e := s.run(append([]string{"uncordon", "--wait-timeout=60s"}, names...)...)
 	e.want(s, 0)
 	s.standsAsBefore(names...)
 	return e

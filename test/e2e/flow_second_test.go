@@ -40,7 +40,7 @@ func TestC05ASecondPod(t *testing.T) {
 
 	s.pod("ctl", "ctl-2", n2, outlives, controlplane.With(map[string]string{controlplane.ReadyAfter: "1"}))
 	s.EndpointsReady("ctl", 2)
-	early := s.run(n1, "--force", "--rollback", "--hook-timeout=3s")
+	early := s.run(n1, "--force", "--rollback")
 	early.want(s, 5, "no other node passes the check")
 	s.alive(only)
 	s.journal.never("evicted ctl-1")

@@ -54,13 +54,14 @@ func TestC32UnreachableNode(t *testing.T) {
 	if _, ok := findingCodes(e.report(s))[guard.NodeUnreachable]; !ok {
 		t.Errorf("no NodeUnreachable in %s", e.stdout)
 	}
-	if waited := time.Since(s.journal.get("evicted p-1").at); waited < 31*time.Second {
-		t.Errorf("done %s after the eviction, want the grace of 2s and a margin of 30s", waited)
-	}
+	done := time.Now()
 	s.journal.never("gone p-1")
 	got, err := s.Client.CoreV1().Pods(s.Namespace).Get(s.Context(), "p-1", metav1.GetOptions{})
 	if err != nil || got.UID != pod.UID || got.DeletionTimestamp == nil {
-		t.Errorf("the pod was to be terminating still: %v, %v", err, got.DeletionTimestamp)
+		t.Fatalf("the pod was to be terminating still: %v, %v", err, got.DeletionTimestamp)
+	}
+	if waited := done.Sub(got.DeletionTimestamp.Time); waited < 30*time.Second {
+		t.Errorf("done %s after the end of the grace period, want a margin of 30s", waited)
 	}
 	s.holds(s.nodes[0], true, false, true)
 	s.back(s.nodes[0])
@@ -137,7 +138,7 @@ func TestC36AskedGrace(t *testing.T) {
 	if o := r.of("p-1")[0].eviction.DeleteOptions; o.GracePeriodSeconds == nil || *o.GracePeriodSeconds != 2 {
 		t.Errorf("delete options %+v: want a grace period of 2", o)
 	}
-	if e.took > 15*time.Second {
+	if e.took > 50*time.Second { // less than the timeout, and than the pod's own 200s
 		t.Errorf("took %s with a grace period of 2s", e.took)
 	}
 	s.back(s.nodes[0])

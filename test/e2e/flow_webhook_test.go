@@ -143,10 +143,10 @@ func TestC22MovedByItsOperator(t *testing.T) {
 		}
 		return verdict{code: 403, reason: metav1.StatusReasonForbidden}
 	})
-	b := s.start(s.nodes[0], "--force", "--timeout=60s")
+	b := s.start(s.nodes[0], "--force", "--timeout=100s")
 	select {
 	case <-moves:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the webhook was asked %d times only", len(h.of("kafka-1")))
 	}
 	if err := s.Client.CoreV1().Pods(s.Namespace).Delete(s.Context(), "kafka-1", *metav1.NewDeleteOptions(0)); err != nil {
@@ -182,7 +182,7 @@ func TestC22DeniedWithEachCode(t *testing.T) {
 		}
 		return verdict{code: code, reason: reasons[code]}
 	})
-	e := s.run(s.nodes[0], "--force", "--timeout=60s")
+	e := s.run(s.nodes[0], "--force", "--timeout=100s")
 	e.want(s, 0, "webhook evict.operator.example.com")
 	for code := range reasons {
 		if n := len(h.of(fmt.Sprintf("denied-%d", code))); n != 4 {
@@ -198,7 +198,7 @@ func TestC23WebhookComesUp(t *testing.T) {
 	pod := s.pod("vm", "vm1", s.nodes[0])
 	s.remember()
 	h := s.webhook(func(_ string, n int) verdict { return verdict{hangUp: n == 1} })
-	s.run(s.nodes[0], "--force", "--timeout=30s").want(s, 0)
+	s.run(s.nodes[0], "--force", "--timeout=100s").want(s, 0)
 	if n := len(h.of("vm1")); n != 2 {
 		t.Errorf("asked %d times, want 2", n)
 	}

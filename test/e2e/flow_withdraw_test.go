@@ -43,7 +43,7 @@ func TestC02NoEvictionBeforeTheProof(t *testing.T) {
 	e := s.run(n1, "--ignore-daemonsets", "--force", "-o", "json")
 	e.want(s, 0)
 	s.journal.inOrder("cordoned "+n1, "labelled "+n1, "left gw "+n1, "evicted gw-1")
-	if settled := s.journal.get("evicted gw-1").at.Sub(s.journal.get("left gw " + n1).at); settled < 1900*time.Millisecond {
+	if settled := s.journal.get("evicted gw-1").at.Sub(s.journal.get("showing gw out").at); settled < 1900*time.Millisecond {
 		t.Errorf("evicted %s after the proof, want the settle time of 2s between", settled)
 	}
 	s.journal.inOrder("evicted other-1", "left gw "+n1) // what no Service needs does not wait
@@ -110,7 +110,7 @@ func TestC13BGP(t *testing.T) {
 	e.want(s, 0, "FRRNodeState")
 	s.journal.inOrder("labelled "+n1, "left gw "+n1, "evicted gw-1", "gone gw-1")
 	// The status left first; FRR ran the prefix for 1.5 s more, then the settle time.
-	if after := s.journal.get("evicted gw-1").at.Sub(s.journal.get("left gw " + n1).at); after < 3*time.Second {
+	if after := s.journal.get("evicted gw-1").at.Sub(s.journal.get("showing gw lying").at); after < 3*time.Second {
 		t.Errorf("evicted %s after the status left: what FRR runs was not waited for", after)
 	}
 	s.gone(gw)
@@ -163,7 +163,8 @@ func TestC14EveryAddress(t *testing.T) {
 	n1 := s.nodes[0]
 	e := s.run(n1, "--ignore-daemonsets", "--force", "-o", "json")
 	e.want(s, 0)
-	s.journal.inOrder("labelled "+n1, "left api "+n1, "left web "+n1, "evicted web-1")
+	s.journal.inOrder("labelled "+n1, "left api "+n1)
+	s.journal.inOrder("labelled "+n1, "left web "+n1, "evicted web-1")
 	s.gone(pod)
 	r := e.report(s)
 	var proven []string
@@ -197,7 +198,7 @@ func TestC14OneStays(t *testing.T) {
 
 // TestC21ForeignUncordon: somebody uncordons the node while its proof is awaited, and a new pod lands on it.
 func TestC21ForeignUncordon(t *testing.T) {
-	s, gw, _ := behindMetalLB(t, metallbtest.L2, lbStep{2500 * time.Millisecond, hooktest.Out})
+	s, gw, _ := behindMetalLB(t, metallbtest.L2, lbStep{20 * time.Second, hooktest.Out})
 	n1 := s.nodes[0]
 	b := s.start(n1, "--ignore-daemonsets", "--force")
 	s.labelledNow(n1)
@@ -216,7 +217,7 @@ func TestC21ForeignUncordon(t *testing.T) {
 func TestC21ForeignUnlabel(t *testing.T) {
 	s, gw, _ := behindMetalLB(t, metallbtest.L2, lbStep{500 * time.Millisecond, hooktest.Out})
 	n1 := s.nodes[0]
-	b := s.start(n1, "--ignore-daemonsets", "--force", "--settle=4s")
+	b := s.start(n1, "--ignore-daemonsets", "--force", "--settle=30s")
 	s.journal.get("proven " + n1 + " " + s.Namespace + "/gw")
 	s.patchNode(n1, `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"false"}}}`, "label-tool")
 	e := b.end(s)
@@ -242,7 +243,7 @@ func TestC21WhileHeld(t *testing.T) {
 	landed := s.pod("landed", "landed", n1)
 	e.want(s, 4, "was uncordoned by somebody else")
 	t.Logf("noticed after %s", noticed)
-	if noticed > claim.RenewEvery/2 {
+	if noticed > claim.RenewEvery*3/4 {
 		t.Errorf("noticed after %s: the watch did not tell", noticed)
 	}
 	s.alive(landed)

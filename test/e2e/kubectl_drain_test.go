@@ -100,7 +100,7 @@ func TestDrainAsKubectl(t *testing.T) {
 
 func (s *situation) kubectl(e *controlplane.Env, node string) {
 	e.Helper()
-	args := append([]string{"drain", node, "--timeout=30s"}, s.args...)
+	args := append([]string{"drain", node, "--timeout=100s"}, s.args...)
 	stdout, stderr, code := program{path: kubectlBin, kubeconfig: kubeconfig}.run(e, args...)
 	if drained := code == 0; drained != (s.refused == "") || drained != strings.Contains(stdout, "node/"+node+" drained") {
 		e.Errorf("kubectl: exit code %d\n%s%s", code, stdout, stderr)
@@ -115,8 +115,8 @@ func (s *situation) kubectl(e *controlplane.Env, node string) {
 
 func (s *situation) safedrain(e *controlplane.Env, node string) {
 	e.Helper()
-	before := getNode(e, node)
-	stdout, stderr, code := run(e, append([]string{node, "--timeout=30s"}, s.args...)...)
+	before := nodeAtRest(e, node)
+	stdout, stderr, code := run(e, append([]string{node, "--timeout=100s"}, s.args...)...)
 	if pods := podsOn(e, node); len(pods) != s.stay {
 		e.Errorf("safedrain left %d pods, want %d", len(pods), s.stay)
 	}

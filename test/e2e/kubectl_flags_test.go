@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/safedrain/safedrain/test/controlplane"
@@ -103,7 +105,7 @@ func TestDryRun(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			e, node, pod := oneBarePod(t)
 			theirs := kubectl(t, "drain", node, "--force", "--dry-run="+mode)
-			before := getNode(e, node)
+			before := nodeAtRest(e, node)
 			stdout, _ := wantRun(e, 0, nil, node, "--force", "--dry-run="+mode)
 			for _, line := range []string{"node/" + node + " cordoned", "node/" + node + " drained"} {
 				if !strings.Contains(stdout, line+suffix+"\n") || !strings.Contains(theirs, line+suffix+"\n") {
@@ -129,7 +131,7 @@ func TestDryRun(t *testing.T) {
 func TestGracePeriod(t *testing.T) {
 	for flag, want := range map[string]int64{"--grace-period=7": 7, "--grace-period=-1": 30, "--disable-eviction --grace-period=9": 9} {
 		t.Run(flag, func(t *testing.T) {
-			e, node, _ := oneBarePod(t, terminatesAfter(3))
+			e, node, _ := oneBarePod(t, controlplane.With(map[string]string{controlplane.TerminatesAfter: "never"}))
 			b := begin(t, append(strings.Fields(flag), node, "--force")...)
 			var got *int64
 			e.Wait("the pod terminates", func(context.Context) (bool, string, error) {
@@ -142,6 +144,7 @@ func TestGracePeriod(t *testing.T) {
 			if *got != want {
 				e.Errorf("grace period %d, want %d", *got, want)
 			}
+			must(e, e.Client.CoreV1().Pods(e.Namespace).Delete(e.Context(), "web", *metav1.NewDeleteOptions(0)))
 			if said, code := b.end(); code != 0 || len(podsOn(e, node)) != 0 {
 				e.Errorf("exit code %d\n%s", code, said)
 			}
@@ -152,7 +155,7 @@ func TestGracePeriod(t *testing.T) {
 // TestGracePeriodZero is kubectl's immediate end: a pod that would never terminate by itself is gone.
 func TestGracePeriodZero(t *testing.T) {
 	e, node, _ := oneBarePod(t, controlplane.With(map[string]string{controlplane.TerminatesAfter: "never"}))
-	wantRun(e, 0, []string{"drained"}, node, "--force", "--grace-period=0", "--timeout=20s")
+	wantRun(e, 0, []string{"drained"}, node, "--force", "--grace-period=0", "--timeout=60s")
 	if len(podsOn(e, node)) != 0 {
 		e.Error("the pod is still there")
 	}
@@ -170,8 +173,8 @@ func TestSkipWaitForDelete(t *testing.T) {
 	}
 	wantRun(e, 4, []string{"ours"}, nodes[0], "--force", "--timeout=2s")
 	wantRun(e, 0, []string{"uncordoned"}, "uncordon", nodes[0])
-	kubectl(t, "drain", nodes[1], "--force", "--skip-wait-for-delete-timeout=2", "--timeout=20s")
-	wantRun(e, 0, []string{"drained"}, nodes[0], "--force", "--skip-wait-for-delete-timeout=2", "--timeout=20s")
+	kubectl(t, "drain", nodes[1], "--force", "--skip-wait-for-delete-timeout=2", "--timeout=100s")
+	wantRun(e, 0, []string{"drained"}, nodes[0], "--force", "--skip-wait-for-delete-timeout=2", "--timeout=100s")
 	for _, node := range nodes {
 		if pods := podsOn(e, node); len(pods) != 1 {
 			e.Errorf("%d pods on %s, want the one with the finalizer", len(pods), node)
@@ -209,7 +212,9 @@ func heldByBudget(t *testing.T) (e *controlplane.Env, nodes []string) {
 
 func annotate(e *controlplane.Env, pod, key, value string) {
 	e.Helper()
-	kubectl(e, "-n", e.Namespace, "annotate", "pod", pod, key+"="+value, "--overwrite")
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
+	_, err := e.Client.CoreV1().Pods(e.Namespace).Patch(e.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{})
+	must(e, err)
 }
 
 // TestTimeout is a budget that holds until the timeout, for both programs; and the state is kept.
@@ -227,7 +232,7 @@ func TestTimeout(t *testing.T) {
 		e.Errorf("kubectl: exit code %d\n%s", code, theirs)
 	}
 	annotate(e, "b", controlplane.Ready, "true")
-	wantRun(e, 0, []string{"node/" + nodes[0] + " already cordoned", "node/" + nodes[0] + " drained"}, nodes[0], "--force", "--timeout=30s")
+	wantRun(e, 0, []string{"node/" + nodes[0] + " already cordoned", "node/" + nodes[0] + " drained"}, nodes[0], "--force", "--timeout=100s")
 }
 
 // TestDisableEviction bypasses the budget, as with kubectl, and says deleted, not evicted.
@@ -247,7 +252,7 @@ func TestAlreadyCordoned(t *testing.T) {
 	e.Wait("tainted", func(context.Context) (bool, string, error) {
 		return len(getNode(e, node).Spec.Taints) == 1, "no taint", nil
 	})
-	before := getNode(e, node)
+	before := nodeAtRest(e, node)
 	wantRun(e, 4, []string{"node/" + node + " already cordoned"}, node, "--force", "--timeout=2s", "--rollback")
 	wantNodeAsBefore(e, before, getNode(e, node))
 }
@@ -255,7 +260,7 @@ func TestAlreadyCordoned(t *testing.T) {
 // TestMissingNode names one node of several that is not there: nothing is changed on the others.
 func TestMissingNode(t *testing.T) {
 	e, node, pod := oneBarePod(t)
-	before := getNode(e, node)
+	before := nodeAtRest(e, node)
 	wantRun(e, 1, []string{node + "-missing"}, node, node+"-missing", "--force")
 	after := getNode(e, node)
 	wantNodeAsBefore(e, before, after)
@@ -268,7 +273,7 @@ func TestMissingNode(t *testing.T) {
 func TestNamespaceTerminating(t *testing.T) {
 	e, node, _ := oneBarePod(t, terminatesAfter(4))
 	kubectl(t, "delete", "namespace", e.Namespace, "--wait=false")
-	wantRun(e, 0, []string{"drained"}, node, "--force", "--timeout=30s")
+	wantRun(e, 0, []string{"drained"}, node, "--force", "--timeout=100s")
 	if len(podsOn(e, node)) != 0 {
 		e.Error("the pod is still there")
 	}
@@ -290,7 +295,7 @@ func TestRebornPod(t *testing.T) {
 	old := e.PodsReady("db", 1)[0]
 	e.Pod("slow", node, terminatesAfter(6)) // keeps the drain going
 	e.Nodes(1)
-	wantRun(e, 0, []string{"pod/db-0 evicted", "drained"}, node, "--force", "--timeout=30s")
+	wantRun(e, 0, []string{"pod/db-0 evicted", "drained"}, node, "--force", "--timeout=100s")
 	reborn := e.PodsReady("db", 1)[0]
 	if reborn.UID == old.UID || reborn.Name != old.Name || reborn.Spec.NodeName == node {
 		e.Errorf("pod %s on %s", reborn.Name, reborn.Spec.NodeName)

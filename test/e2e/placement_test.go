@@ -1,15 +1,16 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/safedrain/safedrain/pkg/guard"
-	"github.com/safedrain/safedrain/test/controlplane"
 )
 
 // apartByNode lets no two pods of a Deployment be on one node.
@@ -26,7 +27,7 @@ func TestPlacementOfRuns(t *testing.T) {
 	env := cluster.Env(t)
 	nodes := env.Nodes(2)
 	env.Service("web")
-	pods := env.Deployment("web", 2, apartByNode)
+	env.Deployment("web", 2, apartByNode)
 	env.EndpointsReady("web", 2)
 	said := func(command string, plans ...guard.DrainPlan) {
 		t.Helper()
@@ -56,9 +57,10 @@ func TestPlacementOfRuns(t *testing.T) {
 		t.Errorf("stderr lacks %q:\n%s", want, stderr)
 	}
 	env.PodsReady("web", 1)
-	if kubectl(t, "get", "pods", "-n", env.Namespace, "-l", controlplane.AppLabel+"=web", "--field-selector=spec.nodeName=", "-o", "name") == "" {
-		t.Errorf("none of %d pods is Pending", len(pods))
-	}
+	env.Wait("a pod is Pending", func(ctx context.Context) (bool, string, error) {
+		list, err := env.Client.CoreV1().Pods(env.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
+		return err == nil && len(list.Items) == 1 && isUnschedulable(&list.Items[0]), "none", err
+	})
 }
 
 // serviceOf finds a Service among some.

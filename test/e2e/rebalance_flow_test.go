@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +36,13 @@ func TestRebalance(t *testing.T) {
 	s.Deployment("gw", 3, evenly, controlplane.Template(map[string]string{controlplane.ReadyAfter: "2"}))
 	svc := s.loadBalancer(metallbtest.L2, "gw", localPolicy)
 	s.EndpointsReady("gw", 3)
-	s.kubeProxy(svc, n1, 0)
+	var knows atomic.Bool // whether kube-proxy on n1 knows the new pod
+	s.checkPort(svc, n1, func(code int) int {
+		if !knows.Load() {
+			return http.StatusServiceUnavailable
+		}
+		return code
+	})
 	s.speakers(metallbtest.L2, svc, n1, s.nodes[1], lbStep{100 * time.Millisecond, hooktest.Out})
 	s.remember()
 	s.run(n1, "--ignore-daemonsets", "--wait-replacements").want(s, 0)
@@ -42,12 +50,10 @@ func TestRebalance(t *testing.T) {
 		t.Fatal("the node is not empty")
 	}
 
-	back := s.start("uncordon", n1, "--rebalance", "--wait-timeout=60s", "-o", "json")
+	back := s.start("uncordon", n1, "--rebalance", "--wait-timeout=100s", "-o", "json")
 	s.Wait("a pod comes to "+n1, func(context.Context) (bool, string, error) { return len(s.podsOn("gw", n1)) == 1, "none", nil })
-	if ready, _ := s.readyOn(t.Context(), "gw", n1); ready != 0 {
-		t.Error("the pod was to take a while")
-	}
 	s.holds(n1, false, true, true)
+	knows.Store(true)
 	e := back.end(s)
 	e.want(s, 0, "comes to node/"+n1, "kube-proxy knows its pod")
 	for _, n := range s.nodes {
@@ -85,7 +91,7 @@ func TestRebalanceElsewhere(t *testing.T) {
 	s.Service("p")
 	s.EndpointsReady("p", 2)
 	before := strings.Join(s.podsOn("p", n2), " ")
-	e := s.run("uncordon", n1, "--rebalance", "--wait-timeout=30s")
+	e := s.run("uncordon", n1, "--rebalance", "--wait-timeout=100s")
 	e.want(s, 0, "the scheduler put p-", "not on "+n1+"; it is not tried again")
 	s.PodsReady("p", 2)
 	stayed := 0
@@ -97,8 +103,8 @@ func TestRebalanceElsewhere(t *testing.T) {
 	if stayed != 1 {
 		t.Errorf("of %s %d are left, want one", before, stayed)
 	}
-	list, err := s.Client.CoreV1().Pods(s.Namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 2 {
-		t.Errorf("%d pods: %v", len(list.Items), err)
-	}
+	s.Wait("the one that was evicted is gone", func(ctx context.Context) (bool, string, error) {
+		list, err := s.Client.CoreV1().Pods(s.Namespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == 2, "not 2 pods", err
+	})
 }

@@ -116,7 +116,8 @@ func TestRollingResumed(t *testing.T) {
 }
 
 // TestRollingStopsAtAFailure: the command fails on the second node. The roll stops there, with every Service covered; the
-// node stays drained. Another command does not guess whether it goes on: told so, it takes up where the first one stopped.
+// node stays drained. Another command does not guess whether it goes on: told so, it takes up where the first one stopped,
+// and one that hangs is ended and stops the roll likewise.
 func TestRollingStopsAtAFailure(t *testing.T) {
 	r := newRolled(t, 3)
 	r.Deployment("p", 3)
@@ -137,6 +138,14 @@ func TestRollingStopsAtAFailure(t *testing.T) {
 	if n := report.Nodes[1]; report.Outcome != "unfinished" || n.Step != rolling.Failed || n.Command.ExitCode != 7 || n.Command.Output != "the disk is full\n" {
 		t.Errorf("report: %s", e.stdout)
 	}
+	var parts []string
+	for _, p := range report.Steps {
+		parts = append(parts, p.Node+" "+p.Name+" "+p.Outcome)
+	}
+	want := []string{calls[0] + " drain done", calls[0] + " run done", calls[0] + " return done", calls[0] + " cover done", calls[1] + " drain done", calls[1] + " run failed"}
+	if diff := cmp.Diff(want, parts); diff != "" {
+		t.Errorf("steps of the report (-want +got):\n%s", diff)
+	}
 	failed := calls[1]
 	r.holds(failed, true, false, true)
 	r.EndpointsReady("p", 3) // elsewhere
@@ -145,10 +154,16 @@ func TestRollingStopsAtAFailure(t *testing.T) {
 	}
 
 	r.run(r.command(r.note())...).want(r.scene, 3, "is unfinished: 1 of these 3 nodes are done", "--unfinished=resume")
+	hung := r.run(r.command(r.note()+"; sleep 120 & sleep 120", "--unfinished=resume", "--run-timeout=1s")...)
+	hung.want(r.scene, 4, "the command failed: ended after 1s (--run-timeout)", "1 of 3 nodes done", "node/"+failed+" failed, cordoned")
+	if hung.took > time.Minute {
+		t.Errorf("it took %s to end a command that hangs", hung.took)
+	}
+	r.holds(failed, true, false, true)
 	r.run(r.command(r.note(), "--unfinished=resume")...).want(r.scene, 0, "going on with roll")
 	calls = r.called()
-	if len(calls) != 4 || calls[2] != failed || calls[3] == calls[0] || calls[3] == failed {
-		t.Errorf("calls: %v, want the one that failed once more and then the third node", calls)
+	if len(calls) != 5 || calls[2] != failed || calls[3] != failed || calls[4] == calls[0] || calls[4] == failed {
+		t.Errorf("calls: %v, want the one that failed twice more and then the third node", calls)
 	}
 	for _, n := range r.nodes {
 		r.holds(n, false, false, false)
@@ -210,14 +225,23 @@ func (r *rolled) cordoned(ctx context.Context) []string {
 }
 
 // TestRollingInterrupted: Ctrl-C lets the command finish and begins nothing new; the same command goes on at once, and runs
-// it nowhere twice. With --rollback a node whose command fails is put back.
+// it nowhere twice. With --rollback a node whose command fails is put back. With --surge=all a workload has its replacement
+// before its pod goes, the only one or not, and one that can have none and has others left goes without.
 func TestRollingInterrupted(t *testing.T) {
 	r := newRolled(t, 2)
+	solo := &soloShop{scene: r.scene, pod: r.Deployment("web", 1, controlplane.Template(map[string]string{controlplane.ReadyAfter: "1"}))[0]}
+	r.Service("web")
+	r.Deployment("api", 2, apart)
+	r.Service("api")
+	r.EndpointsReady("web", 1)
+	r.EndpointsReady("api", 2)
 	r.remember()
-	r.run(r.command("exit 9", "--rollback")...).want(r.scene, 4, "exit code 9", "0 of 2 nodes done")
+	solo.was = solo.deployment()
+	r.run(r.command("exit 9", "--surge=all", "--rollback")...).want(r.scene, 4, "exit code 9", "0 of 2 nodes done")
 	r.standsAsBefore(r.nodes...)
+	r.EndpointsReady("api", 2)
 
-	b := begin(t, r.command("sleep 2; "+r.note())...)
+	b := begin(t, r.command("sleep 2; "+r.note(), "--surge=all")...)
 	b.says(r.Env, "running the command")
 	b.signal(t, syscall.SIGINT)
 	said, code := b.end()
@@ -225,7 +249,18 @@ func TestRollingInterrupted(t *testing.T) {
 		t.Fatalf("exit code %d, calls %v\n%s", code, r.called(), said)
 	}
 	wantSaid(t, said, "returning", "continue", "undo")
-	r.run(r.command("sleep 2; "+r.note())...).want(r.scene, 0, "going on with roll", "0 done, 2 to go")
+	e := r.run(r.command("sleep 2; "+r.note(), "--surge=all", "-o", "json")...)
+	e.want(r.scene, 0, "going on with roll", "0 done, 2 to go", "starting one more replica of deployment "+r.Namespace+"/web: replicas 1 -> 2")
+	var report rolling.Report
+	if err := json.Unmarshal([]byte(e.stdout), &report); err != nil {
+		t.Fatalf("stdout is no report: %v\n%s", err, e.stdout)
+	}
+	surges := report.Nodes[1].Drain.Surges
+	if len(surges) != 2 || surges[0].Name != "api" || !strings.Contains(surges[0].Reason, "a further pod fits nowhere") || !surges[1].Possible() {
+		t.Errorf("surges on the node with both: %+v", surges)
+	}
+	r.journal.inOrder("ready "+r.PodsReady("web", 1)[0].Name, "evicted "+solo.pod.Name)
+	solo.asBefore()
 	if diff := cmp.Diff(r.nodes, slices.Sorted(slices.Values(r.called()))); diff != "" {
 		t.Errorf("each node has one turn (-want +got):\n%s", diff)
 	}
@@ -257,4 +292,34 @@ func TestRollingRefused(t *testing.T) {
 	if got := fmt.Sprint(order.Kind, order.Nodes); got != fmt.Sprintf("RollPlan[{%s} {%s}]", r.nodes[1], r.nodes[0]) {
 		t.Errorf("the plan: %s", got)
 	}
+}
+
+// TestRollingAlone: of two rolls of the same nodes that begin at the same time one is refused and says so, and no node has two
+// turns. A node that is deleted before its turn is left out.
+func TestRollingAlone(t *testing.T) {
+	r := newRolled(t, 4)
+	r.remember()
+	command := r.command("sleep 2; " + r.note())
+	rolls := []*begun{begin(t, command...), begin(t, command...)}
+	r.Wait("the command on the first node", func(context.Context) (bool, string, error) {
+		said := rolls[0].said.String() + rolls[1].said.String()
+		return strings.Contains(said, "running the command"), said, nil
+	})
+	if err := r.Client.CoreV1().Nodes().Delete(t.Context(), r.nodes[3], metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ended := map[int]string{}
+	for _, b := range rolls {
+		said, code := b.end()
+		ended[code] += said
+	}
+	if ended[0] == "" || ended[3] == "" {
+		t.Fatalf("exit codes and what was said: %v, want one 0 and one 3", ended)
+	}
+	wantSaid(t, ended[0], r.nodes[3]+": not there any more")
+	wantSaid(t, ended[3], "the roll is refused, nothing changed: ", "roll ", " of ")
+	if diff := cmp.Diff(r.nodes[:3], r.called()); diff != "" {
+		t.Errorf("each node that is there has one turn (-want +got):\n%s", diff)
+	}
+	r.standsAsBefore(r.nodes[:3]...)
 }

@@ -11,9 +11,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/safedrain/safedrain/internal/surge"
 	"github.com/safedrain/safedrain/pkg/guard"
@@ -119,8 +122,29 @@ func containsAll(text string, parts ...string) bool {
 	return true
 }
 
-// TestSurgeByTheAutoscaler: where an autoscaler owns the number, its least is raised, and both are what they were.
+// TestSurgeByTheAutoscaler: where an autoscaler owns the number, its least is raised, or that of the ScaledObject which KEDA
+// made it from; all are what they were.
 func TestSurgeByTheAutoscaler(t *testing.T) {
+	t.Run("alone", surgeByAutoscaler)
+	t.Run("of KEDA", surgeByKEDA)
+}
+
+func surgeByKEDA(t *testing.T) {
+	s := newSoloShop(t, 2)
+	was := s.scaledObject()
+	s.run(s.args()...).want(s.scene, 0, "minReplicaCount of scaledobject/web none -> 2")
+	s.journal.inOrder("ready "+s.PodsReady("web", 1)[0].Name, "evicted "+s.pod.Name)
+	now, err := s.dynamic.Resource(scaledObjects).Namespace(s.Namespace).Get(s.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(was.Object["spec"], now.Object["spec"]) + cmp.Diff(was.GetLabels(), now.GetLabels()); diff != "" {
+		t.Errorf("the ScaledObject is not as before:\n%s", diff)
+	}
+	s.asBefore()
+}
+
+func surgeByAutoscaler(t *testing.T) {
 	s := newSoloShop(t, 3)
 	autoscalers := s.Client.AutoscalingV2().HorizontalPodAutoscalers(s.Namespace)
 	least := int32(1)
@@ -226,11 +250,57 @@ func TestSurgeChangedMeanwhile(t *testing.T) {
 	s.standsAsBefore(s.n1)
 }
 
-// TestSurgeImpossible: what cannot be surged is said with its reason, and nothing changes.
+// quota allows no more pods than are there, and with scopes only counts the pods of these. The API server denies by its
+// status, which is written here until the controller has counted.
+func (s *soloShop) quota(scopes ...corev1.ResourceQuotaScope) {
+	s.Helper()
+	quotas := s.Client.CoreV1().ResourceQuotas(s.Namespace)
+	q, err := quotas.Create(s.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "one"},
+		Spec:       corev1.ResourceQuotaSpec{Scopes: scopes, Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: q.Spec.Hard}
+	if _, err := quotas.UpdateStatus(s.Context(), q, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) { // counted already
+		s.Fatal(err)
+	}
+}
+
+// unlimited takes the quota away.
+func (s *soloShop) unlimited() {
+	s.Helper()
+	if err := s.Client.CoreV1().ResourceQuotas(s.Namespace).Delete(s.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// TestSurgeImpossible: what cannot be surged is said with its reason, and nothing changes; what the API server alone knows is
+// tried, and undone.
 func TestSurgeImpossible(t *testing.T) {
 	s := newSoloShop(t, 2, func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
 	})
+	for _, q := range []struct {
+		scopes []corev1.ResourceQuotaScope
+		code   int
+		says   string
+	}{
+		{nil, 3, "none of deployment " + s.Namespace + "/web: quota one has no room for one more pod: "},
+		{[]corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotTerminating}, 4, "exceeded quota: one, requested: pods=1, used: pods="},
+	} {
+		s.quota(q.scopes...)
+		e := s.run(s.args()...)
+		e.want(s.scene, q.code)
+		if !containsAll(e.stderr, q.says) {
+			t.Errorf("the reason %q is missing:\n%s", q.says, e.stderr)
+		}
+		s.alive(&s.pod)
+		s.asBefore()
+		s.standsAsBefore(s.n1)
+		s.unlimited()
+	}
 	other := s.nodes[0]
 	if other == s.n1 {
 		other = s.nodes[1]
@@ -245,4 +315,15 @@ func TestSurgeImpossible(t *testing.T) {
 	}
 	s.asBefore()
 	s.standsAsBefore(s.n1)
+}
+
+// TestSurgeAndDeadline: a replacement that comes in time for the deadline goes before, and nothing of the surge is left.
+func TestSurgeAndDeadline(t *testing.T) {
+	s := newSoloShop(t, 2, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](2)
+	})
+	s.run(s.args("--deadline=1m")...).want(s.scene, 0)
+	s.journal.inOrder("ready "+s.PodsReady("web", 1)[0].Name, "evicted "+s.pod.Name)
+	s.asBefore()
+	s.back(s.n1)
 }

@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/safedrain/safedrain/internal/claim"
+	"github.com/safedrain/safedrain/internal/surge"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 	"github.com/safedrain/safedrain/test/controlplane"
 )
@@ -55,6 +58,7 @@ func TestUncordonMarked(t *testing.T) {
 	wantMarks(t, c, map[string]string{drained: out, forgotten: back, theirs: cordoned, plain: back})
 	succeeds("uncordon", "--all-ours")
 	wantMarks(t, c, map[string]string{drained: back, forgotten: back, theirs: cordoned, plain: back})
+	strayed(t, c, func() { succeeds("uncordon", "--all-ours") })
 	for _, flag := range []string{"--forgotten", "--all-ours"} {
 		if said := succeeds("uncordon", flag); said != "no node is withdrawn by safedrain: nothing to put back\n" {
 			t.Errorf("uncordon %s: %q", flag, said)
@@ -62,6 +66,30 @@ func TestUncordonMarked(t *testing.T) {
 	}
 	if _, stderr, code := safedrain.run(t, "uncordon", "--all-ours", plain); code != 2 {
 		t.Errorf("a flag that chooses and a name: exit code %d, want 2\n%s", code, stderr)
+	}
+}
+
+// strayed has a Deployment bear one replica more of a run whose node is gone, and checks that it is taken back.
+func strayed(t *testing.T, c *controlplane.Cluster, undo func()) {
+	t.Helper()
+	deployments := c.Client().AppsV1().Deployments(metav1.NamespaceDefault)
+	app := map[string]string{controlplane.AppLabel: "stray"}
+	d, err := deployments.Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "stray", Labels: map[string]string{surge.Label: "1-2-gone"}},
+		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: app}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.invalid/app"}}},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Status.ObservedGeneration = d.Generation + 1 // no controller is there to see the change
+	if _, err = deployments.UpdateStatus(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	undo()
+	if d, err = deployments.Get(t.Context(), "stray", metav1.GetOptions{}); err != nil || *d.Spec.Replicas != 1 || len(d.Labels) > 0 {
+		t.Errorf("%d replicas, labels %v, error %v; want 1 and none", *d.Spec.Replicas, d.Labels, err)
 	}
 }
 

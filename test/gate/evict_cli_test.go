@@ -79,6 +79,12 @@ func safedrain(t testing.TB, c *controlplane.Cluster, args ...string) (string, i
 	if err := c.Kubeconfig(config); err != nil {
 		t.Fatal(err)
 	}
+	return safedrainAs(t, config, args...)
+}
+
+// safedrainAs runs the built program as a kubeconfig says.
+func safedrainAs(t testing.TB, config string, args ...string) (string, int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out bytes.Buffer

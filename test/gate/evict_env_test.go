@@ -108,11 +108,11 @@ func (s *evictScene) serve(w http.ResponseWriter, req *http.Request) {
 // register makes the API server ask about the evictions of the namespace, and waits until it does.
 func (s *evictScene) register(server *httptest.Server) {
 	s.Helper()
-	url, fail, none := server.URL+"/evict", admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNoneOnDryRun
+	url, fail, none, patience := server.URL+"/evict", admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNoneOnDryRun, int32(30)
 	config := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Namespace},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "evict.safedrain.dev", AdmissionReviewVersions: []string{"v1"}, FailurePolicy: &fail, SideEffects: &none,
+			Name: "evict.safedrain.dev", AdmissionReviewVersions: []string{"v1"}, FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &patience,
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 			},

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
-// withdrawalTakes is how long the node of these tests is refused.
+// withdrawalTakes is how long the node of these tests is refused, from the first time on.
 const withdrawalTakes = 2500 * time.Millisecond
 
 // TestEvictRetryAfter measures what retryAfterSeconds 0 and 1 do to kubectl drain's own code and to a client that comes again at
@@ -23,7 +24,7 @@ func TestEvictRetryAfter(t *testing.T) {
 	clients := map[string]func(s *evictScene, node, pod string) error{
 		"kubectl drain": func(s *evictScene, node, _ string) error {
 			h := &kubectldrain.Helper{
-				Ctx: s.Context(), Client: s.Client, Force: true, GracePeriodSeconds: -1, Timeout: time.Minute, Out: io.Discard, ErrOut: io.Discard,
+				Ctx: s.Context(), Client: s.Client, Force: true, GracePeriodSeconds: -1, Timeout: 2 * time.Minute, Out: io.Discard, ErrOut: io.Discard,
 			}
 			list, errs := h.GetPodsForDeletion(node)
 			if len(errs) > 0 {
@@ -32,7 +33,7 @@ func TestEvictRetryAfter(t *testing.T) {
 			return h.DeleteOrEvictPods(list.Pods())
 		},
 		"without delay": func(s *evictScene, _, pod string) error {
-			for until := time.Now().Add(time.Minute); ; {
+			for until := time.Now().Add(2 * time.Minute); ; {
 				err := s.Client.CoreV1().Pods(s.Namespace).EvictV1(s.Context(), eviction(pod))
 				if err == nil || time.Now().After(until) {
 					return err
@@ -52,10 +53,12 @@ func TestEvictRetryAfter(t *testing.T) {
 				s.retryAfter.Store(wait)
 				before := s.calls.Load()
 				started := time.Now()
-				time.AfterFunc(withdrawalTakes, func() {
-					s.patchNode(nodes[0], fmt.Sprintf(`{"metadata":{"annotations":{%q:"off"}}}`, guard.AnnotationGate))
-				})
-				if err := evict(s, nodes[0], "c"); err != nil {
+				evicted := make(chan error, 1)
+				go func() { evicted <- evict(s, nodes[0], "c") }()
+				s.Wait("a refusal", func(context.Context) (bool, string, error) { return s.calls.Load() > before, "none", nil })
+				time.Sleep(withdrawalTakes)
+				s.patchNode(nodes[0], fmt.Sprintf(`{"metadata":{"annotations":{%q:"off"}}}`, guard.AnnotationGate))
+				if err := <-evicted; err != nil {
 					t.Fatal(err)
 				}
 				took := time.Since(started)

@@ -195,6 +195,9 @@ func TestKeepersOfEveryKindOfPod(t *testing.T) {
 	}
 	s.PodsReady("db", 2)
 	s.Service("db")
+	for service, ready := range map[string]int{"web": 2, "api": 1, "db": 2} {
+		s.seen(service, ready)
+	}
 	s.keepers(time.Second)
 	pods := s.placed("marks on a bare pod and on one of the set", func(marks map[string]string, _ []corev1.Pod) bool {
 		db := marks["db-0"] + marks["db-1"]
@@ -339,19 +342,61 @@ func TestKeepersOfAdoptedPods(t *testing.T) {
 		}
 	}
 	s.placed("a mark without a cost", cost(""))
-	two := int32(2)
-	set := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+	s.replicaSet("web", 2)
+	s.placed("the cost", cost(guard.KeeperCost))
+}
+
+// replicaSet makes a ReplicaSet that adopts the pods of an app.
+func (s *small) replicaSet(app string, replicas int32) {
+	s.Helper()
+	labels := map[string]string{controlplane.AppLabel: app}
+	_, err := s.Client.AppsV1().ReplicaSets(s.Namespace).Create(s.Context(), &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &two, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{controlplane.AppLabel: "web"}},
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{controlplane.AppLabel: "web"}},
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.invalid/app"}}},
 			},
 		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
 	}
-	if _, err := s.Client.AppsV1().ReplicaSets(s.Namespace).Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+}
+
+// The controller of a ReplicaSet without a Deployment is blind to nodes: of three pods on two nodes the one that is alone stays by
+// its cost.
+func TestKeepersOfReplicaSetsWithoutDeployments(t *testing.T) {
+	const rounds = 5
+	s := newSmall(t, 2)
+	for i := range rounds {
+		app := fmt.Sprintf("bare-%d", i)
+		s.on(app, app+"-a", s.nodes[0])
+		s.on(app, app+"-b", s.nodes[0])
+		s.on(app, app+"-c", s.nodes[1])
+		s.replicaSet(app, 3)
+		s.behind(app)
 	}
-	s.placed("the cost", cost(guard.KeeperCost))
+	s.keepers(time.Minute)
+	s.placed("a mark and a cost on each node", func(marks map[string]string, pods []corev1.Pod) bool {
+		costs := 0
+		for i := range pods {
+			if pods[i].Annotations[corev1.PodDeletionCost] == guard.KeeperCost {
+				costs++
+			}
+		}
+		return len(marks) == 2*rounds && costs == 2*rounds
+	})
+	for i := range rounds {
+		_, err := s.Client.AppsV1().ReplicaSets(s.Namespace).Patch(t.Context(), fmt.Sprintf("bare-%d", i), types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range rounds {
+		if app := fmt.Sprintf("bare-%d", i); s.spread(app, 2) != 2 {
+			t.Errorf("%s: a node has lost its pod", app)
+		}
+	}
 }

@@ -99,6 +99,24 @@ func (s *small) follow(t *testing.T) {
 	}
 }
 
+// seen waits until the Store has as many Ready endpoints of a Service as there are to be.
+func (s *small) seen(service string, ready int) {
+	s.Helper()
+	s.Wait("the Store knows the endpoints of "+service, func(context.Context) (bool, string, error) {
+		n := 0
+		s.store.Read(func(v *cluster.StoreView) {
+			if svc, ok := v.Service(guard.Key{Namespace: s.Namespace, Name: service}); ok && len(svc.Ports) > 0 {
+				for _, e := range svc.Ports[0].Endpoints {
+					if e.Ready && !e.Terminating {
+						n++
+					}
+				}
+			}
+		})
+		return n == ready, fmt.Sprintf("%d of %d", n, ready), nil
+	})
+}
+
 func keyOf(o metav1.Object) guard.Key {
 	return guard.Key{Namespace: o.GetNamespace(), Name: o.GetName()}
 }

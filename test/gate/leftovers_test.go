@@ -3,6 +3,9 @@ package gate
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,8 +26,8 @@ import (
 	"github.com/safedrain/safedrain/test/controlplane"
 )
 
-// TestNothingIsLeftOfAGate: a gate that has done all that it does is uninstalled, and `uncordon --all-ours` leaves nothing of it.
-// While it runs, what is its own is left to it.
+// TestNothingIsLeftOfAGate: a gate that has done all that it does is uninstalled, and `uncordon --all-ours` leaves nothing of it,
+// with the rights that `rbac` prints. While it runs, what is its own is left to it.
 func TestNothingIsLeftOfAGate(t *testing.T) {
 	t.Parallel()
 	c := controlplane.New(t, controlplane.Options{})
@@ -59,10 +62,20 @@ func TestNothingIsLeftOfAGate(t *testing.T) {
 		t.Errorf("a dry run: exit code %d\n%s\n%s", code, out, strings.Join(s.traces(), "\n"))
 	}
 	g.uninstall()
-	out, code = safedrain(t, c, "uncordon", "--all-ours")
-	if code != 0 {
-		t.Errorf("exit code %d\n%s", code, out)
+	as := s.drainer()
+	uncordons := func() (bool, string, error) {
+		out, code = safedrainAs(t, as, "uncordon", "--all-ours")
+		return code == 0, fmt.Sprintf("exit code %d\n%s", code, out), nil
 	}
+	s.Wait("a user who may drain", func(context.Context) (bool, string, error) { return uncordons() })
+	if !strings.Contains(out, "rbac --all-ours") || len(s.traces()) == 0 {
+		t.Errorf("without the rights to clear:\n%s", out)
+	}
+	s.mayClear()
+	s.Wait("one who may clear, too", func(context.Context) (bool, string, error) {
+		done, why, err := uncordons() // the authorizer learns of a role a moment later
+		return done && !strings.Contains(out, "rbac --all-ours"), why, err
+	})
 	if left := s.traces(); len(left) > 0 {
 		t.Errorf("left:\n%s\nafter\n%s", strings.Join(left, "\n"), out)
 	}
@@ -80,7 +93,10 @@ func others(t *testing.T, c *controlplane.Cluster, objects dynamic.Interface) {
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return false, "", err
 		}
-		_, err = objects.Resource(machines).List(ctx, metav1.ListOptions{Limit: 1})
+		if _, err = objects.Resource(machines).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+			return false, "", err
+		}
+		_, err = c.Client().Discovery().ServerResourcesForGroupVersion(machines.GroupVersion().String()) // what is served is listed a moment later
 		return err == nil, "", err
 	})
 	if err != nil {
@@ -133,6 +149,49 @@ func newUsed(t *testing.T, g *gated, objects dynamic.Interface) *used {
 	})
 	s.until("the withdrawal", map[string]int{claim.AnnotationRefused: 1, claim.Annotation: 1, lbhooks.ExcludeLabel: 1})
 	return s
+}
+
+// drainer makes a user who may drain and returns the user's kubeconfig.
+func (s *used) drainer() (kubeconfig string) {
+	s.Helper()
+	config, err := s.Cluster.UserConfig(s.Namespace)
+	if err != nil {
+		s.Fatal(err)
+	}
+	kubeconfig = filepath.Join(s.TempDir(), "kubeconfig")
+	if err := controlplane.WriteKubeconfig(config, kubeconfig); err != nil {
+		s.Fatal(err)
+	}
+	s.grants(nil, []string{"clusterrolebinding", s.Namespace, "--clusterrole=safedrain"})
+	return kubeconfig
+}
+
+// mayClear lets that user take away what a gate left, too.
+func (s *used) mayClear() {
+	s.Helper()
+	s.grants([]string{"--all-ours"},
+		[]string{"clusterrolebinding", s.Namespace + "-all-ours", "--clusterrole=safedrain-all-ours"},
+		[]string{"rolebinding", s.Namespace + "-all-ours", "--clusterrole=safedrain-all-ours-gate", "--namespace=" + gateNamespace})
+}
+
+// grants applies the roles that `rbac` prints with some flags and binds them to the user.
+func (s *used) grants(flags []string, bindings ...[]string) {
+	s.Helper()
+	roles, code := safedrain(s.TB, s.Cluster, append([]string{"rbac"}, flags...)...)
+	file := filepath.Join(s.TempDir(), "roles.yaml")
+	if err := os.WriteFile(file, []byte(roles), 0o600); err != nil || code != 0 {
+		s.Fatalf("exit code %d, %v\n%s", code, err, roles)
+	}
+	kubectl := program(s.Cluster, s.TB)
+	commands := [][]string{{"apply", "-f", file}}
+	for _, b := range bindings {
+		commands = append(commands, slices.Concat([]string{"create"}, b, []string{"--user=" + s.Namespace}))
+	}
+	for _, command := range commands {
+		if _, stderr, code := kubectl(command...); code != 0 {
+			s.Fatalf("kubectl %v: %s", command, stderr)
+		}
+	}
 }
 
 // machine makes the Machine of a node, of the same name.

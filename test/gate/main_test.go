@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,9 +16,19 @@ import (
 var (
 	binary  string // safedrain
 	scratch string // a directory that is gone after the tests
-	// atEnd is called after all tests, last first.
-	atEnd []func()
+	// ends are called after all tests, last first.
+	ends struct {
+		sync.Mutex
+		all []func()
+	}
 )
+
+// atEnd has something called after all tests.
+func atEnd(end func()) {
+	ends.Lock()
+	defer ends.Unlock()
+	ends.all = append(ends.all, end)
+}
 
 // lazyCluster is a cluster that starts when a test first needs it and ends after all tests.
 type lazyCluster struct {
@@ -41,7 +52,7 @@ func (l *lazyCluster) get(t testing.TB) *controlplane.Cluster {
 	t.Helper()
 	l.once.Do(func() {
 		if l.c, l.err = controlplane.Start(context.Background(), l.options); l.err == nil {
-			atEnd = append(atEnd, func() { _ = l.c.Stop(context.Background()) })
+			atEnd(func() { _ = l.c.Stop(context.Background()) })
 		}
 	})
 	if l.err != nil {
@@ -68,8 +79,8 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	for i := len(atEnd) - 1; i >= 0; i-- {
-		atEnd[i]()
+	for _, end := range slices.Backward(ends.all) {
+		end()
 	}
 	return code
 }

@@ -25,7 +25,7 @@ func program(c *controlplane.Cluster, t testing.TB) func(args ...string) (stdout
 	}
 	return func(args ...string) (string, string, int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		var stdout, stderr bytes.Buffer
 		cmd := exec.CommandContext(ctx, path, args...)

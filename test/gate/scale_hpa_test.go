@@ -34,24 +34,8 @@ func newShop(t *testing.T, policy string, nodes int, replicas int32) *shop {
 	s.Deployment("checkout", replicas, spread)
 	s.EndpointsReady("checkout", int(replicas))
 	g.judges(s.Env)
-	s.settle()
+	g.holds(s.Env, "checkout", int32(nodes))
 	return s
-}
-
-// settle waits until the gate has seen what there is: it answers a dry run as it will answer from then on.
-func (s *shop) settle() {
-	s.Helper()
-	before := s.gate.decisions(s.TB, `reason="BelowFloor"`)
-	s.Wait("the gate knows the shop", func(ctx context.Context) (bool, string, error) {
-		d := s.Client.AppsV1().Deployments(s.Namespace)
-		scale, err := d.GetScale(ctx, "checkout", metav1.GetOptions{})
-		if err != nil {
-			return false, "", err
-		}
-		scale.Spec.Replicas = 1
-		_, err = d.UpdateScale(ctx, "checkout", scale, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-		return s.gate.decisions(s.TB, `reason="BelowFloor"`) > before, fmt.Sprint(err), nil
-	})
 }
 
 // autoscale makes an autoscaler that wants as many replicas as the metric says.

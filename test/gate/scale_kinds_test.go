@@ -87,15 +87,17 @@ func newScaled(t *testing.T, policy string, nodes int) *scaled {
 	return s
 }
 
-// asksFor scales by kubectl until the gate, which may not know everything yet, says what it is to say, and compares what is
-// stored then.
+// asksFor scales by kubectl, as a dry run until the gate, which may not know everything yet, says what it is to say, and
+// compares what is stored then.
 func (s *scaled) asksFor(what string, replicas, stored int32, says string) {
 	s.Helper()
 	kubectl := program(s.gate.cluster, s.TB)
-	s.Wait(fmt.Sprintf("%s scaled to %d", what, replicas), func(context.Context) (bool, string, error) {
-		_, stderr, _ := kubectl("-n", s.Namespace, "scale", what, fmt.Sprintf("--replicas=%d", replicas))
-		return strings.Contains(stderr, says), stderr, nil
-	})
+	for _, flags := range [][]string{{"--dry-run=server"}, nil} {
+		s.Wait(fmt.Sprintf("%s scaled to %d %v", what, replicas, flags), func(context.Context) (bool, string, error) {
+			_, stderr, _ := kubectl(append([]string{"-n", s.Namespace, "scale", what, fmt.Sprintf("--replicas=%d", replicas)}, flags...)...)
+			return strings.Contains(stderr, says), stderr, nil
+		})
+	}
 	stdout, stderr, _ := kubectl("-n", s.Namespace, "get", what, "-o", "jsonpath={.spec.replicas}")
 	if stdout != fmt.Sprint(stored) {
 		s.Errorf("%s replicas of %s are stored, want %d: %s", stdout, what, stored, stderr)

@@ -43,7 +43,7 @@ func externalMetrics(t testing.TB, c *controlplane.Cluster) *adapter {
 	theAdapter.once.Do(func() {
 		a := &adapter{values: map[string]int64{}}
 		server := httptest.NewTLSServer(a)
-		atEnd = append(atEnd, server.Close)
+		atEnd(server.Close)
 		port, err := strconv.Atoi(regexp.MustCompile(`[0-9]+$`).FindString(server.URL))
 		if err != nil {
 			t.Fatal(err)

@@ -38,6 +38,7 @@ func TestRandomPlacements(t *testing.T) {
 				defer func() { <-slots }()
 				p := newPlacement(t, g.cluster, uint64(i))
 				g.judges(p.Env)
+				g.holds(p.Env, "web", int32(len(p.nodes)))
 				tries := p.scaleDown(1)
 				p.PodsReady("web", len(p.nodes))
 				if empty := p.empty(); len(empty) > 0 {

@@ -32,7 +32,7 @@ func oneGate(t testing.TB, name string, replicas int, args ...string) *gated {
 	}
 	g := install(t, c, name, replicas, args...)
 	gates.by[name] = g
-	atEnd = append(atEnd, g.uninstall)
+	atEnd(g.uninstall)
 	return g
 }
 

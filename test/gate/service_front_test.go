@@ -13,15 +13,15 @@ import (
 )
 
 // front is one address before several replicas, as a Service is: each new connection goes to one of those that were ready a
-// moment ago. It looks at their readiness as kubelets and endpoints do, only faster.
+// moment ago. It looks at the readiness of each as kubelets and endpoints do, only faster.
 type front struct {
 	listener net.Listener
+	ctx      context.Context //nolint:containedctx // of all that is looked at
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 
-	mu       sync.Mutex
-	backends map[string]string // by the address of a replica, where its readiness is
-	ready    []string
+	mu    sync.Mutex
+	ready map[string]bool // by the address of a replica, from add to remove
 }
 
 // lookEvery is the period of readiness probes.
@@ -34,9 +34,8 @@ func newFront(t testing.TB) *front {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &front{listener: l, cancel: cancel, backends: map[string]string{}}
+	f := &front{listener: l, ctx: ctx, cancel: cancel, ready: map[string]bool{}}
 	f.done.Go(func() { f.accept() })
-	f.done.Go(func() { f.look(ctx) })
 	return f
 }
 
@@ -50,39 +49,35 @@ func (f *front) close() {
 
 func (f *front) add(address, readiness string) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.backends[address] = readiness
+	f.ready[address] = false
+	f.mu.Unlock()
+	f.done.Go(func() { f.look(address, readiness) })
 }
 
 func (f *front) remove(address string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.backends, address)
+	delete(f.ready, address)
 }
 
-// look keeps the list of those that are ready.
-func (f *front) look(ctx context.Context) {
-	client := &http.Client{Timeout: time.Second}
+// look notes whether a replica is ready, until it is removed.
+func (f *front) look(address, readiness string) {
+	client := &http.Client{Timeout: 10 * time.Second}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
+		ready := answers(f.ctx, client, readiness)
 		f.mu.Lock()
-		backends := map[string]string{}
-		for address, readiness := range f.backends {
-			backends[address] = readiness
+		_, stays := f.ready[address]
+		if stays {
+			f.ready[address] = ready
 		}
 		f.mu.Unlock()
-		var ready []string
-		for address, readiness := range backends {
-			if answers(ctx, client, readiness) {
-				ready = append(ready, address)
-			}
+		if !stays {
+			return
 		}
-		f.mu.Lock()
-		f.ready = ready
-		f.mu.Unlock()
 		select {
-		case <-ctx.Done():
+		case <-f.ctx.Done():
 			return
 		case <-tick.C:
 		}
@@ -114,14 +109,18 @@ func (f *front) accept() {
 // forward joins a connection to one of a replica until either side ends it.
 func (f *front) forward(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
+	var ready []string
 	f.mu.Lock()
-	if len(f.ready) == 0 {
-		f.mu.Unlock()
+	for address, is := range f.ready {
+		if is {
+			ready = append(ready, address)
+		}
+	}
+	f.mu.Unlock()
+	if len(ready) == 0 {
 		return
 	}
-	to := f.ready[rand.IntN(len(f.ready))]
-	f.mu.Unlock()
-	back, err := net.DialTimeout("tcp", to, time.Second)
+	back, err := net.DialTimeout("tcp", ready[rand.IntN(len(ready))], 10*time.Second)
 	if err != nil {
 		return
 	}
@@ -136,17 +135,6 @@ func (f *front) forward(conn net.Conn) {
 	both.Go(func() { copyTo(back, conn) })
 	both.Go(func() { copyTo(conn, back) })
 	both.Wait()
-}
-
-// freePort is a port of loopback that nobody listens on.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

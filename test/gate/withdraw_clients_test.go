@@ -100,7 +100,7 @@ func (d *drained) patch(patch string) {
 func TestWithdrawForKubectlDrain(t *testing.T) {
 	d := newDrained(t)
 	kubectl := program(own.get(t), t)
-	_, stderr, code := kubectl("drain", d.node, "--force", "--timeout=50s")
+	_, stderr, code := kubectl("drain", d.node, "--force", "--timeout=150s")
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}

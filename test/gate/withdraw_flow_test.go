@@ -63,13 +63,14 @@ func released(c *claim.Claim, service string) bool {
 	return c != nil && c.Phase == claim.Proven && !c.Live() && c.Services[service].Released
 }
 
+// wantEvents waits for events with these texts: they are told after what they tell of is written.
 func (s *small) wantEvents(parts ...string) {
 	s.Helper()
-	all := strings.Join(s.events.all(), "\n")
 	for _, part := range parts {
-		if !strings.Contains(all, part) {
-			s.Errorf("no event with %q in:\n%s", part, all)
-		}
+		s.Wait(fmt.Sprintf("an event with %q", part), func(context.Context) (bool, string, error) {
+			all := strings.Join(s.events.all(), "\n")
+			return strings.Contains(all, part), all, nil
+		})
 	}
 }
 
@@ -134,14 +135,14 @@ func TestWithdrawForAutoscalers(t *testing.T) {
 			if n := s.node(s.nodes[0]); n.Labels[lbhooks.ExcludeLabel] != "true" {
 				t.Error("back in rotation while the taint stands")
 			}
+			last := time.Now()
 			s.refused(s.nodes[0])
 			s.untaint(s.nodes[0])
-			untainted := time.Now()
 			s.until("back", s.nodes[0], func(n *corev1.Node, c *claim.Claim) bool {
 				_, labelled := n.Labels[lbhooks.ExcludeLabel]
 				return c == nil && !labelled && !n.Spec.Unschedulable
 			})
-			if took := time.Since(untainted); took < 2*time.Second {
+			if took := time.Since(last); took < 2*time.Second {
 				t.Errorf("back after %s, although an eviction was refused just before", took)
 			}
 		})
@@ -298,7 +299,7 @@ func TestWithdrawIsTakenUpWhileTheNodeReturns(t *testing.T) {
 	s.on("web", "b", s.nodes[1])
 	s.behind("web")
 	s.EndpointsReady("web", 2)
-	s.run(s.withdrawals(func(c *withdraw.Controller) { c.Options.Closing = 4 * time.Second }))
+	s.run(s.withdrawals(func(c *withdraw.Controller) { c.Options.Closing = 20 * time.Second }))
 	s.cordon(s.nodes[0], true)
 	s.refused(s.nodes[0])
 	s.until("released", s.nodes[0], func(_ *corev1.Node, c *claim.Claim) bool { return released(c, s.Namespace+"/web") })

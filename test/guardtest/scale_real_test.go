@@ -234,7 +234,7 @@ func (k *scaling) active(set string) int32 {
 
 // settled waits until the controller has seen a set as it is, with that many pods.
 func (k *scaling) settled(ctx context.Context, client kubernetes.Interface, set string, replicas int32) error {
-	return controlplane.Poll(ctx, time.Minute, "replicaset "+set, func(ctx context.Context) (bool, string, error) {
+	return controlplane.Poll(ctx, 2*time.Minute, "replicaset "+set, func(ctx context.Context) (bool, string, error) {
 		r, err := client.AppsV1().ReplicaSets(k.namespace).Get(ctx, set, metav1.GetOptions{})
 		if err != nil {
 			return false, "", err

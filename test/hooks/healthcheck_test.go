@@ -135,7 +135,7 @@ func TestHealthCheckAnswers(t *testing.T) {
 		}
 		// kube-proxy closes a port in its own time: until then a connection may be accepted that nobody answers.
 		var seen healthcheck.Observation
-		err := controlplane.Poll(t.Context(), 20*time.Second, string(state), func(ctx context.Context) (bool, string, error) {
+		err := controlplane.Poll(t.Context(), 2*time.Minute, string(state), func(ctx context.Context) (bool, string, error) {
 			var err error
 			seen, err = p.hook.Baseline(ctx, p.Target())
 			return err == nil && seen.Answer == want, fmt.Sprintf("%+v, want %s", seen, want), err

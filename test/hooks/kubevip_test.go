@@ -58,7 +58,7 @@ func TestKubeVIP(t *testing.T) {
 }
 
 // elector stands for election for one node as kube-vip does: client-go's elector on a LeaseLock whose identity is the
-// node's name, with ReleaseOnCancel (kube-vip pkg/election/election.go). Times are a third of kube-vip's.
+// node's name, with ReleaseOnCancel (kube-vip pkg/election/election.go). It looks more often than kube-vip's.
 type elector struct {
 	end  context.CancelFunc
 	done sync.WaitGroup
@@ -71,7 +71,7 @@ func elect(t *testing.T, client kubernetes.Interface, namespace, name, node stri
 		LockConfig: resourcelock.ResourceLockConfig{Identity: node},
 	}
 	le, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, ReleaseOnCancel: true, LeaseDuration: 5 * time.Second, RenewDeadline: 3 * time.Second, RetryPeriod: 500 * time.Millisecond,
+		Lock: lock, ReleaseOnCancel: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 500 * time.Millisecond,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func TestKubeVIPElection(t *testing.T) {
 
 	began := time.Now()
 	p, err := lbhooks.Wait(ctx, clock.RealClock{}, k.Hook(), k.Target(), lbhooks.WaitOptions{
-		Timeout: time.Minute, Poll: 50 * time.Millisecond, MaxPoll: 100 * time.Millisecond,
+		Timeout: 3 * time.Minute, Poll: 50 * time.Millisecond, MaxPoll: 100 * time.Millisecond,
 		Pending: func(p lbhooks.Pending) {
 			if p.InARow == 0 && p.Proof.Evidence != "" && first.end != nil {
 				// The pod ends: kube-vip stops its electors, takes its label off the node, and is gone.

@@ -76,7 +76,7 @@ func TestMetalLB(t *testing.T) {
 func TestServerRestarts(t *testing.T) {
 	b := newMetalLB(t, metallbtest.L2, false)
 	failed := 0
-	opts := lbhooks.WaitOptions{Timeout: time.Minute, Poll: 50 * time.Millisecond, MaxPoll: 200 * time.Millisecond}
+	opts := lbhooks.WaitOptions{Timeout: 5 * time.Minute, Poll: 50 * time.Millisecond, MaxPoll: 200 * time.Millisecond}
 	opts.Pending = func(p lbhooks.Pending) {
 		switch {
 		case p.Err == nil && failed == 0:

@@ -27,7 +27,7 @@ const (
 	liveVolume = 8
 	// liveTries is how often a situation is put again that the scheduler answered otherwise: its caches may have been
 	// behind the API server by one change.
-	liveTries = 4
+	liveTries = 8
 )
 
 // live is a running cluster and what is known of it.
@@ -162,7 +162,7 @@ func (l *live) volumes() {
 // bound waits until the volume controller has bound every claim, and reads what there is.
 func (l *live) bound() {
 	ctx := l.Context()
-	l.must("bind the claims", controlplane.Poll(ctx, time.Minute, "claims bound", func(ctx context.Context) (bool, string, error) {
+	l.must("bind the claims", controlplane.Poll(ctx, 3*time.Minute, "claims bound", func(ctx context.Context) (bool, string, error) {
 		list, err := l.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, "", err
@@ -214,7 +214,7 @@ func (l *live) remove(p *corev1.Pod) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		l.Fatal(err)
 	}
-	l.must("delete a pod", controlplane.Poll(l.Context(), time.Minute, "pod gone", func(ctx context.Context) (bool, string, error) {
+	l.must("delete a pod", controlplane.Poll(l.Context(), 2*time.Minute, "pod gone", func(ctx context.Context) (bool, string, error) {
 		_, err := pods.Get(ctx, p.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, "", nil
@@ -279,14 +279,14 @@ func (l *live) ask(drawn *corev1.Pod, try int) (*placement.Answer, *corev1.Pod) 
 	answer := placement.New(c).Candidates(asked)
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
 		p, err = l.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 		l.must("get a pod", err)
 		if p.Spec.NodeName != "" || unschedulable(p) != "" {
 			return &answer, p
 		}
 	}
-	l.Fatalf("the scheduler did nothing with pod %s in 30s", p.Name)
+	l.Fatalf("the scheduler did nothing with pod %s in two minutes", p.Name)
 	return nil, nil
 }
 

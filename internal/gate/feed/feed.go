@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
@@ -70,7 +71,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	f.rules(ctx, &running)
 	for {
 		pause := rediscovery
-		if err := f.discover(ctx, &running); err != nil && ctx.Err() == nil {
+		if err := safely.Call(func() error { return f.discover(ctx, &running) }); err != nil && ctx.Err() == nil {
 			f.log.Error("cannot find out which balancers there are; trying again", "error", err)
 			if !f.discovered.Load() {
 				pause = firstRetry
@@ -133,12 +134,19 @@ func lister(client rest.Interface, resource string) cache.ListerWatcher {
 	return cache.NewFilteredListWatchFromClient(client, resource, metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
+// target is what a reflector fills.
+type target interface {
+	cache.ReflectorStore
+	// lost says that a fault may have swallowed something: the target does not count as filled until the next Replace.
+	lost()
+}
+
 // reflection is one kind to follow.
 type reflection struct {
 	name    string
 	from    cache.ListerWatcher
 	example runtime.Object
-	into    cache.ReflectorStore
+	into    target
 	after   func() // once it is over; may be nil
 }
 
@@ -147,9 +155,19 @@ func (f *Feed) reflect(ctx context.Context, running *sync.WaitGroup, r *reflecti
 	log := logr.FromSlogHandler(f.log.Handler())
 	reflector := cache.NewReflectorWithOptions(r.from, r.example, r.into, cache.ReflectorOptions{Name: r.name, Logger: &log})
 	running.Go(func() {
-		reflector.RunWithContext(ctx)
+		_ = safely.Run(ctx, "the feed of "+r.name, f.log, func(ctx context.Context) error { // it ends with ctx only
+			whole := false
+			defer func() {
+				if !whole {
+					r.into.lost()
+				}
+			}()
+			reflector.RunWithContext(ctx) // after a panic it begins with a LIST
+			whole = true
+			return nil
+		})
 		if r.after != nil {
-			r.after()
+			safely.Do("the end of the feed of "+r.name, f.log, r.after)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/safedrain/safedrain/pkg/guard"
 )
@@ -19,7 +18,7 @@ type sink[T any] struct {
 	synced atomic.Bool
 }
 
-var _ cache.ReflectorStore = (*sink[any])(nil)
+var _ target = (*sink[any])(nil)
 
 func newSink[T any](set func(T), remove func(guard.Key)) *sink[T] {
 	return &sink[T]{set: set, remove: remove, known: map[guard.Key]struct{}{}}
@@ -88,6 +87,9 @@ func (s *sink[T]) Replace(list []any, _ string) error {
 	s.synced.Store(true)
 	return nil
 }
+
+// lost says that what was taken may be incomplete until the next Replace.
+func (s *sink[T]) lost() { s.synced.Store(false) }
 
 // Resync does nothing: the store is what it is.
 func (s *sink[T]) Resync() error { return nil }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
-	"github.com/safedrain/safedrain/internal/gate/safely"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -144,11 +144,7 @@ func (c *Controller) changed(change cluster.Change) {
 			if node, ok := v.RawNode(name); ok {
 				refused = node.Annotations[claim.AnnotationRefused]
 			}
-			for svc := range v.ServicesOn(name) {
-				if svc.External {
-					keys = append(keys, svc.Key)
-				}
-			}
+			keys = v.ReachedOn(name)
 		})
 		if refused != "" {
 			c.forget(func(p place) bool { return p.node == name })
@@ -184,13 +180,7 @@ func (c *Controller) forget(which func(place) bool) {
 // all makes every Service one to look at, and those that only marks still name.
 func (c *Controller) all() {
 	var keys []guard.Key
-	c.Store.Read(func(v *cluster.StoreView) {
-		for svc := range v.Services() {
-			if svc.External {
-				keys = append(keys, svc.Key)
-			}
-		}
-	})
+	c.Store.Read(func(v *cluster.StoreView) { keys = v.Reached() })
 	c.mu.Lock()
 	for at, state := range c.places {
 		for i := range state.marked {

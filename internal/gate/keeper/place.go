@@ -37,8 +37,9 @@ type placeState struct {
 	since   map[guard.Mark]time.Time
 	marked  []markedPod
 	keepers int32
-	read    bool // else the pods are to be read in any case
-	again   bool // they are to be read once more: something was written, or slices and pods disagree
+	uneven  []string // Services: see guard.KeeperPlan
+	read    bool     // else the pods are to be read in any case
+	again   bool     // they are to be read once more: something was written, or slices and pods disagree
 }
 
 // rests reports whether nothing is to be done at a place until who serves there changes.
@@ -55,7 +56,7 @@ func (c *Controller) since(p place) map[guard.Mark]time.Time {
 
 // remember notes what the next look at a place needs, in a state that says already what is to be read again.
 func (c *Controller) remember(w *placeWork, plan *guard.KeeperPlan, pods map[types.UID]*corev1.Pod, state *placeState) {
-	state.sum, state.keepers = w.sum, int32(plan.Keepers) //nolint:gosec // ports on a node
+	state.sum, state.keepers, state.uneven = w.sum, int32(plan.Keepers), plan.Uneven //nolint:gosec // ports on a node
 	if len(plan.Since) > 0 {
 		state.since = plan.Since
 	}
@@ -76,11 +77,35 @@ func (c *Controller) remember(w *placeWork, plan *guard.KeeperPlan, pods map[typ
 		}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	var was []string
+	if old := c.places[w.place]; old != nil {
+		was = old.uneven
+	}
 	delete(c.places, w.place)
 	if len(w.serving) > 0 || len(state.marked) > 0 || !state.rests() {
 		c.places[w.place] = state
 	}
+	c.mu.Unlock()
+	if !slices.Equal(was, plan.Uneven) {
+		for _, name := range slices.Concat(was, plan.Uneven) {
+			c.service(guard.Key{Namespace: w.namespace, Name: name}) // for the pods that are alone elsewhere
+		}
+	}
+}
+
+// uneven returns the Services of a namespace that are uneven on some node.
+func (c *Controller) uneven(namespace string) map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]bool{}
+	for at, state := range c.places {
+		if at.namespace == namespace {
+			for _, name := range state.uneven {
+				out[name] = true
+			}
+		}
+	}
+	return out
 }
 
 func (c *Controller) count() {

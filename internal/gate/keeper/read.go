@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/internal/cluster"
-	"github.com/safedrain/safedrain/internal/gate/safely"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -126,6 +127,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			DeletionTimestamp: pod.DeletionTimestamp, Annotations: pod.Annotations, OwnerReferences: pod.OwnerReferences,
+			Labels: map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]},
 		},
 		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, PodIP: pod.Status.PodIP},

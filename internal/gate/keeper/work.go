@@ -30,8 +30,9 @@ var seed = maphash.MakeSeed()
 // work lists the places to look at: where a changed Service has two or more endpoints on a node, or a mark, if who serves
 // there is not who served when they were looked at last; and where a mark is to go.
 func (c *Controller) work(namespace string, dirty map[string]bool) []placeWork {
-	nodes := c.nodesToLookAt(namespace, dirty)
-	spares := map[string]bool{}
+	uneven := c.uneven(namespace)
+	nodes := c.nodesToLookAt(namespace, dirty, uneven)
+	spares := maps.Clone(uneven)
 	var out []placeWork
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		at := place{namespace, node}
@@ -55,13 +56,13 @@ func (c *Controller) work(namespace string, dirty map[string]bool) []placeWork {
 }
 
 // nodesToLookAt lists the nodes on which the changed Services need keepers or have marks, and those where a mark is to go.
-func (c *Controller) nodesToLookAt(namespace string, dirty map[string]bool) map[string]bool {
+func (c *Controller) nodesToLookAt(namespace string, dirty, uneven map[string]bool) map[string]bool {
 	nodes := map[string]bool{}
 	for name := range dirty {
 		c.Store.Read(func(v *cluster.StoreView) {
 			if svc, ok := v.Service(guard.Key{Namespace: namespace, Name: name}); ok && c.wants(v, svc) {
 				crowded(svc, nodes)
-				if svc.Spare(v) {
+				if uneven[name] || svc.Spare(v) {
 					inhabited(svc, nodes)
 				}
 			}
@@ -115,7 +116,7 @@ func inhabited(svc *guard.ServiceFacts, nodes map[string]bool) {
 
 // gather finds who serves at a place; false when there is nothing to do. A node that is leaving is left as it is: what
 // becomes of its pods is decided by its claim, and a node that stays after all finds its marks where they were. spares remembers
-// which Services of the namespace have endpoints where nobody sends.
+// which Services of the namespace have endpoints that a scale-down may take as well.
 func (c *Controller) gather(v *cluster.StoreView, w *placeWork, spares map[string]bool) bool {
 	node, there := v.Node(w.node)
 	if there && node.Leaving != guard.Stays {

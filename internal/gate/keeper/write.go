@@ -53,6 +53,8 @@ func patchOf(pod *corev1.Pod, change *guard.KeeperChange) ([]byte, error) {
 		annotations[corev1.PodDeletionCost] = guard.KeeperCost
 	case guard.CostIsIdle:
 		annotations[corev1.PodDeletionCost] = guard.IdleCost
+	case guard.CostIsShared:
+		annotations[corev1.PodDeletionCost] = guard.SharedCost
 	case guard.CostIsTaken:
 		annotations[corev1.PodDeletionCost] = nil
 	case guard.CostStays:

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/safedrain/safedrain/internal/cluster"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -142,11 +143,14 @@ func (m *Machines) follow(ctx context.Context) {
 			},
 		},
 		ObjectType: &unstructured.Unstructured{},
-		Transform:  slimMachine,
+		Transform: func(o any) (slim any, err error) {
+			err = safely.Call(func() (err error) { slim, err = slimMachine(o); return err })
+			return slim, err
+		},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { m.set(o, n) },
-			UpdateFunc: func(_, o any) { m.set(o, n) },
-			DeleteFunc: func(o any) { m.remove(o, n) },
+			AddFunc:    func(o any) { safely.Do("a new Machine", m.Log, func() { m.set(o, n) }) },
+			UpdateFunc: func(_, o any) { safely.Do("a changed Machine", m.Log, func() { m.set(o, n) }) },
+			DeleteFunc: func(o any) { safely.Do("a deleted Machine", m.Log, func() { m.remove(o, n) }) },
 		},
 	})
 	var running sync.WaitGroup

@@ -20,7 +20,7 @@ import (
 
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/internal/drain"
-	"github.com/safedrain/safedrain/internal/gate/safely"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 

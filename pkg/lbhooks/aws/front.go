@@ -64,7 +64,7 @@ func (w *world) classed(svc *corev1.Service, f *front) bool {
 		f.owner, f.reason = controller, "load balancer class "+*class
 		return true
 	}
-	if elsewhere(svc) || host == "" && (!w.aws || len(svc.Status.LoadBalancer.Ingress) > 0) {
+	if elsewhere(svc) || host == "" && (len(w.sample) == 0 || len(svc.Status.LoadBalancer.Ingress) > 0) {
 		return false
 	}
 	kind := svc.Annotations[annotationType]

@@ -54,31 +54,23 @@ func readBinding(u *unstructured.Unstructured) (types.NamespacedName, binding) {
 
 // world is what the objects tell of AWS, the same for all Services.
 type world struct {
-	aws      bool           // some node has a providerID of AWS
-	sample   []*corev1.Node // one such node
+	sample   []*corev1.Node // a node with a providerID of AWS, none where no node has one
 	nodes    []*corev1.Node
 	bindings map[types.NamespacedName][]binding
-	barred   map[owner]map[string]lbhooks.Seat // nodes that an owner leaves out
+	barred   map[owner]func() map[string]lbhooks.Seat // nodes that an owner leaves out
 }
 
 func newWorld(objects lbhooks.Objects) *world {
 	w := &world{
-		nodes: objects.Nodes(), bindings: map[types.NamespacedName][]binding{},
-		barred: map[owner]map[string]lbhooks.Seat{controller: {}, provider: {}, nobody: {}},
+		nodes: objects.Nodes(), bindings: map[types.NamespacedName][]binding{}, barred: map[owner]func() map[string]lbhooks.Seat{},
 	}
+	w.sample = pool.Sample(w.nodes, func(n *corev1.Node) bool { return instanceOf(n) != "" })
 	for _, u := range objects.Custom(bindingKind) {
 		key, b := readBinding(u)
 		w.bindings[key] = append(w.bindings[key], b)
 	}
-	for _, n := range w.nodes {
-		if instanceOf(n) != "" && !w.aws {
-			w.aws, w.sample = true, []*corev1.Node{n}
-		}
-		for by, seats := range w.barred {
-			if seat, out := barred(n, by); out {
-				seats[n.Name] = seat
-			}
-		}
+	for _, by := range []owner{controller, provider, nobody} {
+		w.barred[by] = pool.LeftOut(w.nodes, func(n *corev1.Node) (lbhooks.Seat, bool) { return barred(n, by) })
 	}
 	return w
 }
@@ -129,7 +121,7 @@ func ready(n *corev1.Node) bool {
 
 // rotation tells which nodes a Service's balancer sends to, by its owner's rules and its health check.
 func (h *Hook) rotation(w *world, f front, svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation {
-	r := lbhooks.Rotation{Hook: Name, Reason: f.reason, Seats: map[string]lbhooks.Seat{}, Shared: w.barred[f.owner]}
+	r := lbhooks.Rotation{Hook: Name, Reason: f.reason, Seats: map[string]lbhooks.Seat{}, Shared: w.barred[f.owner]()}
 	switch {
 	case f.pods:
 		podTargets(&r)

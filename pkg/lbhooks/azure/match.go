@@ -21,20 +21,13 @@ const (
 // world is what the objects tell of Azure, the same for all Services.
 type world struct {
 	sample []*corev1.Node // a virtual machine of Azure, none when there is none
-	barred map[string]lbhooks.Seat
+	barred func() map[string]lbhooks.Seat
 }
 
 func newWorld(objects lbhooks.Objects) *world {
-	w := &world{barred: map[string]lbhooks.Seat{}}
-	for _, n := range objects.Nodes() {
-		if _, ok := machineOf(n); ok && len(w.sample) == 0 && !lbhooks.Virtual(n) {
-			w.sample = []*corev1.Node{n}
-		}
-		if seat, out := barred(n); out {
-			w.barred[n.Name] = seat
-		}
-	}
-	return w
+	nodes := objects.Nodes()
+	onAzure := func(n *corev1.Node) bool { _, ok := machineOf(n); return ok && !lbhooks.Virtual(n) }
+	return &world{sample: pool.Sample(nodes, onAzure), barred: pool.LeftOut(nodes, barred)}
 }
 
 // reason says why a Service is behind Azure's load balancer, "" when nothing says so.
@@ -70,7 +63,7 @@ const member = "in the backend pool"
 
 func (w *world) rotation(svc *corev1.Service, objects lbhooks.Objects, reason string) lbhooks.Rotation {
 	r := lbhooks.Rotation{
-		Hook: Name, Reason: reason, Removal: lbhooks.RemovalLabel, Provable: true, Shared: w.barred, Seats: map[string]lbhooks.Seat{},
+		Hook: Name, Reason: reason, Removal: lbhooks.RemovalLabel, Provable: true, Shared: w.barred(), Seats: map[string]lbhooks.Seat{},
 		Evidence: "the cloud provider's rule: every node without the exclude label", Timeout: patience,
 	}
 	pool.Open(&r, member)

@@ -25,23 +25,29 @@ func foreign(svc *corev1.Service) bool {
 type world struct {
 	sample             []*corev1.Node // one node that tells the cloud, none where no node does
 	cloud              string         // scheme of the providerIDs, "" without any
-	byValue, byPresent map[string]lbhooks.Seat
+	byValue, byPresent func() map[string]lbhooks.Seat
 }
 
 func newWorld(objects lbhooks.Objects) *world {
-	w := &world{byValue: map[string]lbhooks.Seat{}, byPresent: map[string]lbhooks.Seat{}}
-	for _, n := range objects.Nodes() {
-		if scheme, _, ok := strings.Cut(n.Spec.ProviderID, "://"); ok && w.cloud == "" && !lbhooks.Virtual(n) {
-			w.cloud, w.sample = scheme, []*corev1.Node{n}
-		}
-		if seat, out := barred(n, lbhooks.ExcludedByValue); out {
-			w.byValue[n.Name] = seat
-		}
-		if seat, out := barred(n, lbhooks.ExcludedByPresence); out {
-			w.byPresent[n.Name] = seat
-		}
+	nodes := objects.Nodes()
+	leftOut := func(excluded func(*corev1.Node) bool) func() map[string]lbhooks.Seat {
+		return pool.LeftOut(nodes, func(n *corev1.Node) (lbhooks.Seat, bool) { return barred(n, excluded) })
+	}
+	w := &world{byValue: leftOut(lbhooks.ExcludedByValue), byPresent: leftOut(lbhooks.ExcludedByPresence)}
+	w.sample = pool.Sample(nodes, func(n *corev1.Node) bool { return schemeOf(n) != "" && !lbhooks.Virtual(n) })
+	for _, n := range w.sample {
+		w.cloud = schemeOf(n)
 	}
 	return w
+}
+
+// schemeOf is the scheme of a node's providerID, "" when it has none.
+func schemeOf(n *corev1.Node) string {
+	scheme, _, ok := strings.Cut(n.Spec.ProviderID, "://")
+	if !ok {
+		return ""
+	}
+	return scheme
 }
 
 // barred follows cloud-provider controllers/service/controller.go: the label and the autoscaler's taint take a node out,
@@ -58,9 +64,9 @@ const member = "in the pool"
 func (w *world) excluded(svc *corev1.Service) map[string]lbhooks.Seat {
 	switch timing.ProviderOf(svc, w.sample) {
 	case timing.Azure, timing.GCE, timing.AWSLBC:
-		return w.byPresent
+		return w.byPresent()
 	}
-	return w.byValue
+	return w.byValue()
 }
 
 func (w *world) rotation(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation {

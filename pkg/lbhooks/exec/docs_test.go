@@ -60,7 +60,7 @@ func TestDocumentedOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"| 75 |", "| 77, 78, 126, 127 |"}
+	want := []string{"| 75 |", "| 76 |", "| 77, 78, 126, 127 |"}
 	for _, o := range execcmd.Options() {
 		want = append(want, "| `"+o.Name+"` |")
 	}

@@ -44,6 +44,7 @@ func TestProve(t *testing.T) {
 		"out":                       {body: "echo is MAINT", want: lbhooks.Proof{Out: true, Evidence: "is MAINT"}},
 		"out, the last line counts": {body: "echo looking; echo '  is  MAINT '; echo", want: lbhooks.Proof{Out: true, Evidence: "is MAINT"}},
 		"still in":                  {body: "echo is UP; exit 75", want: lbhooks.Proof{Evidence: "is UP"}},
+		"still in, and idle":        {body: "echo is DOWN; exit 76", want: lbhooks.Proof{Idle: true, Evidence: "is DOWN"}},
 		"still in, without a word":  {body: "exit 75", want: lbhooks.Proof{Evidence: "the command says that the node is still in rotation"}},
 		"0 without a word":          {body: "exit 0", says: "printed nothing"},
 		"an action it forgot":       {body: "case $1 in withdraw) ;; esac", says: "printed nothing"},

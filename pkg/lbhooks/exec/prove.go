@@ -13,6 +13,7 @@ import (
 // Exit codes of the command, beside 0. Those of a shell that cannot start a program count as ExitCannot.
 const (
 	ExitStillIn = 75 // to prove: the node is still in rotation
+	ExitIdle    = 76 // to prove: the same, but nothing is sent to it now: the balancer's own check of it fails
 	ExitCannot  = 77 // it cannot work here: no credentials, no permission; asking again does not help
 	ExitConfig  = 78 // the same: it is not configured
 
@@ -39,7 +40,7 @@ func (h *Hook) Prove(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, erro
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
-	if out.code != 0 && out.code != ExitStillIn {
+	if out.code != 0 && out.code != ExitStillIn && out.code != ExitIdle {
 		return lbhooks.Proof{}, h.failed(protocol.Prove, t, out)
 	}
 	proof, err := observation(out)
@@ -51,13 +52,13 @@ func (h *Hook) Prove(ctx context.Context, t lbhooks.Target) (lbhooks.Proof, erro
 
 // observation reads what the command printed: a JSON answer, or lines of which the last is the evidence.
 func observation(out *output) (lbhooks.Proof, error) {
-	gone := out.code == 0
+	gone, idle := out.code == 0, out.code == ExitIdle
 	text := strings.TrimSpace(out.stdout.text())
 	if out.stdout.cut {
 		return lbhooks.Proof{}, fmt.Errorf("the command printed more than %d bytes", protocol.MaxAnswer)
 	}
 	if !strings.HasPrefix(text, "{") {
-		proof := lbhooks.Proof{Out: gone, Evidence: protocol.LastLine(text)}
+		proof := lbhooks.Proof{Out: gone, Idle: idle, Evidence: protocol.LastLine(text)}
 		switch {
 		case proof.Evidence != "":
 		case gone:
@@ -78,6 +79,7 @@ func observation(out *output) (lbhooks.Proof, error) {
 	if err != nil {
 		return lbhooks.Proof{}, err
 	}
+	proof.Idle = proof.Idle || idle
 	return proof, nil
 }
 

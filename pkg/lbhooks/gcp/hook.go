@@ -106,8 +106,11 @@ type instance struct{ project, zone, name string }
 
 func instanceOf(n *corev1.Node) (instance, bool) {
 	rest, ok := strings.CutPrefix(n.Spec.ProviderID, "gce://")
+	if !ok {
+		return instance{}, false
+	}
 	parts := strings.Split(rest, "/")
-	if !ok || len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
 		return instance{}, false
 	}
 	return instance{parts[0], parts[1], parts[2]}, true

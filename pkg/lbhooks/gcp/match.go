@@ -23,20 +23,13 @@ const (
 // world is what the objects tell of Google, the same for all Services.
 type world struct {
 	sample []*corev1.Node // a node on Compute Engine, none when there is none
-	barred map[string]lbhooks.Seat
+	barred func() map[string]lbhooks.Seat
 }
 
 func newWorld(objects lbhooks.Objects) *world {
-	w := &world{barred: map[string]lbhooks.Seat{}}
-	for _, n := range objects.Nodes() {
-		if _, ok := instanceOf(n); ok && len(w.sample) == 0 {
-			w.sample = []*corev1.Node{n}
-		}
-		if seat, out := barred(n); out {
-			w.barred[n.Name] = seat
-		}
-	}
-	return w
+	nodes := objects.Nodes()
+	onGoogle := func(n *corev1.Node) bool { _, ok := instanceOf(n); return ok }
+	return &world{sample: pool.Sample(nodes, onGoogle), barred: pool.LeftOut(nodes, barred)}
 }
 
 // reason says why a Service is behind Google's load balancer, "" when nothing says so.
@@ -78,7 +71,7 @@ const member = "a backend"
 
 func (w *world) rotation(svc *corev1.Service, objects lbhooks.Objects, reason string) lbhooks.Rotation {
 	r := lbhooks.Rotation{
-		Hook: Name, Reason: reason, Removal: lbhooks.RemovalLabel, Provable: true, Shared: w.barred, Seats: map[string]lbhooks.Seat{},
+		Hook: Name, Reason: reason, Removal: lbhooks.RemovalLabel, Provable: true, Shared: w.barred(), Seats: map[string]lbhooks.Seat{},
 		Evidence: "the controllers' rule: every node without the exclude label", Timeout: patience,
 	}
 	pool.Open(&r, member)

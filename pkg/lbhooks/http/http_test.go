@@ -29,6 +29,8 @@ func TestProve(t *testing.T) {
 	}{
 		"out":               {answer: body(head + `"out":true,"evidence":"is MAINT","by":"n2","settle":"5s"}`), want: lbhooks.Proof{Out: true, Evidence: "is MAINT", By: "n2", Settle: &five}},
 		"still in":          {answer: body(head + `"out":false,"evidence":"is UP"}`), want: lbhooks.Proof{Evidence: "is UP"}},
+		"still in, idle":    {answer: body(head + `"out":false,"idle":true,"evidence":"is DOWN"}`), want: lbhooks.Proof{Idle: true, Evidence: "is DOWN"}},
+		"out and idle":      {answer: body(head + `"out":true,"idle":true,"evidence":"is DOWN"}`), says: "says out and idle"},
 		"an empty 200":      {answer: status(200), says: "no HookAnswer"},
 		"a web page":        {answer: body("<html>fine</html>"), says: "no HookAnswer"},
 		"no out":            {answer: body(head + `"evidence":"is MAINT"}`), says: "does not say out"},

@@ -44,7 +44,7 @@ func (m *match) rotation() lbhooks.Rotation {
 	}
 	slices := m.objects.Slices(m.svc.Namespace, m.svc.Name)
 	usable := lbhooks.NodesWith(slices, m.config.usable)
-	for name := range m.nodes {
+	for name := range m.nodes() {
 		if why := m.runs(name); why != "" {
 			r.Seats[name] = lbhooks.Seat{In: lbhooks.No, Why: why}
 		}
@@ -75,7 +75,7 @@ func (m *match) rotation() lbhooks.Rotation {
 // in the slices counts, whatever its conditions.
 func (m *match) everyNode(r *lbhooks.Rotation, usable map[string]bool) {
 	some := len(lbhooks.NodesWith(m.objects.Slices(m.svc.Namespace, m.svc.Name), func(discoveryv1.EndpointConditions) bool { return true })) > 0
-	for name := range m.nodes {
+	for name := range m.nodes() {
 		if m.runs(name) == "" && (usable[name] || !m.local() && some) {
 			r.Seats[name] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "announces by BGP"}
 		}
@@ -106,7 +106,7 @@ func (m *match) leased(r *lbhooks.Rotation, usable map[string]bool) {
 func (m *match) unknown(r *lbhooks.Rotation, why string) {
 	r.Rest.In, r.Evidence = lbhooks.Unknown, why
 	host := m.svc.Annotations[annotationHost]
-	if m.nodes[host] != nil {
+	if m.nodes()[host] != nil {
 		r.Seats[host] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "annotation " + annotationHost + ", which may be stale"}
 		r.Evidence += fmt.Sprintf("; annotation %s names %s, and may be stale", annotationHost, host)
 	}
@@ -152,7 +152,7 @@ func crowded(slices []*discoveryv1.EndpointSlice) string {
 // of all Services, and then nobody announces this one.
 func (m *match) leadersWithout(usable map[string]bool) []string {
 	var out []string
-	for _, node := range slices.Sorted(maps.Keys(m.nodes)) {
+	for _, node := range slices.Sorted(maps.Keys(m.nodes())) {
 		if m.runs(node) == "" && !usable[node] && !m.objects.Leaving(node) {
 			out = append(out, node)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,7 @@ import (
 // world is everything of kube-vip in one set of objects, read once for all Services.
 type world struct {
 	installs []*install                      // none: every node is taken to run a kube-vip as it comes
-	nodes    map[string]*corev1.Node         // by name
+	nodes    func() map[string]*corev1.Node  // by name
 	holder   map[types.NamespacedName]string // by Lease: the node that holds it
 }
 
@@ -32,21 +33,19 @@ type install struct {
 }
 
 func newWorld(objects lbhooks.Objects) *world {
-	w := &world{nodes: map[string]*corev1.Node{}, holder: map[types.NamespacedName]string{}}
-	nodeOf := map[string]string{} // by what kube-vip may call a node: its name, or its host's
-	for _, n := range objects.Nodes() {
-		w.nodes[n.Name] = n
-		if host := n.Labels[corev1.LabelHostname]; host != "" {
-			nodeOf[host] = n.Name
+	nodes := objects.Nodes()
+	w := &world{holder: map[types.NamespacedName]string{}, nodes: sync.OnceValue(func() map[string]*corev1.Node {
+		byName := make(map[string]*corev1.Node, len(nodes))
+		for _, n := range nodes {
+			byName[n.Name] = n
 		}
-	}
-	for name := range w.nodes {
-		nodeOf[name] = name
-	}
+		return byName
+	})}
+	nodeOf := sync.OnceValue(func() map[string]string { return byWhatTheyAreCalled(nodes) })
 	w.readAgents(objects)
 	for _, u := range objects.Custom(schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}) {
 		if id, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity"); id != "" {
-			node, ok := nodeOf[id]
+			node, ok := nodeOf()[id]
 			if !ok {
 				node = id
 			}
@@ -54,6 +53,20 @@ func newWorld(objects lbhooks.Objects) *world {
 		}
 	}
 	return w
+}
+
+// byWhatTheyAreCalled returns the names of nodes by what kube-vip may call them: by their names, or by their hosts'.
+func byWhatTheyAreCalled(nodes []*corev1.Node) map[string]string {
+	out := map[string]string{}
+	for _, n := range nodes {
+		if host := n.Labels[corev1.LabelHostname]; host != "" {
+			out[host] = n.Name
+		}
+	}
+	for _, n := range nodes {
+		out[n.Name] = n.Name
+	}
+	return out
 }
 
 // readAgents notes the pods that announce Services, how they are set up, and whether the label moves them.
@@ -108,7 +121,7 @@ func (w *world) moves(pod *corev1.Pod, objects lbhooks.Objects) string {
 		return fmt.Sprintf("pod %s/%s is of no DaemonSet, so no label takes kube-vip off a node", pod.Namespace, pod.Name)
 	}
 	set, ok := objects.DaemonSet(pod.Namespace, owner.Name)
-	node := w.nodes[pod.Spec.NodeName]
+	node := w.nodes()[pod.Spec.NodeName]
 	if !ok || node == nil {
 		return fmt.Sprintf("DaemonSet %s/%s is not at hand, so nothing shows that a label takes kube-vip off a node", pod.Namespace, owner.Name)
 	}
@@ -158,7 +171,7 @@ func (w *world) shows(c *config, svc *corev1.Service) string {
 
 // runs says why kube-vip cannot announce from a node; "" when it can.
 func (m *match) runs(node string) string {
-	n := m.nodes[node]
+	n := m.nodes()[node]
 	switch pod := m.agents[node]; {
 	case n != nil && lbhooks.Virtual(n):
 		return "a virtual node"

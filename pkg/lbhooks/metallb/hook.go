@@ -58,6 +58,7 @@ type Hook struct {
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
 	memo    lbhooks.Memo[*world]
+	steady  lbhooks.Memo[*installation]
 	native  nativeMode
 	half    halfTaken
 }
@@ -124,7 +125,7 @@ func (h *Hook) Match(svc *corev1.Service, objects lbhooks.Objects) (lbhooks.Rota
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return lbhooks.Rotation{}, false
 	}
-	w := h.memo.Get(objects, newWorld)
+	w := h.memo.Get(objects, func(o lbhooks.Objects) *world { return newWorld(o, h.steady.GetSteady(o, newInstallation)) })
 	h.native.Store(w.speakers.native)
 	m := w.match(svc)
 	if m.reason == "" || m.hook() != h.name {

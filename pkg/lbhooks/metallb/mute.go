@@ -19,9 +19,12 @@ var speakerLabels = []string{"app=metallb,component=speaker", "app.kubernetes.io
 
 // mute lists the nodes with a speaker that is not Ready although the node is, sorted.
 func (w *world) mute() []string {
+	if len(w.speakers.hanging) == 0 {
+		return nil
+	}
 	var out []string
 	for _, n := range w.nodes {
-		if pod := w.speakers.byNode[n.Name]; pod != nil && hangs(pod) && nodeReady(n) {
+		if w.speakers.hanging[n.Name] && nodeReady(n) {
 			out = append(out, n.Name)
 		}
 	}

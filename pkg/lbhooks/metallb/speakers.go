@@ -17,13 +17,14 @@ type nativeMode struct{ atomic.Bool }
 type speakers struct {
 	known        bool // at least one is at hand; else every node is taken to run one
 	byNode       map[string]*corev1.Pod
-	ignoresLabel bool    // --ignore-exclude-lb: the exclude label does nothing
-	class        *string // --lb-class: only Services of that class are announced
-	native       bool    // BGP without FRR, surely
+	hanging      map[string]bool // nodes whose speaker is not Ready although it has not ended
+	ignoresLabel bool            // --ignore-exclude-lb: the exclude label does nothing
+	class        *string         // --lb-class: only Services of that class are announced
+	native       bool            // BGP without FRR, surely
 }
 
 func speakersOf(objects lbhooks.Objects) speakers {
-	s := speakers{byNode: map[string]*corev1.Pod{}}
+	s := speakers{byNode: map[string]*corev1.Pod{}, hanging: map[string]bool{}}
 	for _, hook := range []string{L2, BGP} {
 		for _, pod := range objects.Agents(hook) {
 			if pod.Spec.NodeName == "" {
@@ -34,6 +35,11 @@ func speakersOf(objects lbhooks.Objects) speakers {
 				s.byNode[pod.Spec.NodeName] = pod
 			}
 			s.readFlags(pod)
+		}
+	}
+	for node, pod := range s.byNode {
+		if hangs(pod) {
+			s.hanging[node] = true
 		}
 	}
 	return s

@@ -16,26 +16,35 @@ import (
 
 // world is everything of MetalLB in one set of objects, read once for all Services.
 type world struct {
-	nodes    []*corev1.Node
-	pools    []pool
-	l2, bgp  []advertisement
-	peers    []peer
-	speakers speakers
-	muted    []string // nodes with a speaker that hangs, for all Services
+	*installation
 
-	l2Of, bgpOf   map[types.NamespacedName][]status
-	anyL2, anyBGP bool                      // a status of that kind is at hand, of whatever Service
-	running       map[string][]netip.Prefix // by node, from FRRNodeState
+	nodes []*corev1.Node
+	muted []string // nodes with a speaker that hangs, for all Services
 
 	mu    sync.Mutex
 	cache map[string]*eligibility // by the advertisements that apply
 }
 
-func newWorld(objects lbhooks.Objects) *world {
-	w := &world{
-		nodes: objects.Nodes(), speakers: speakersOf(objects), cache: map[string]*eligibility{},
-		running: map[string][]netip.Prefix{},
-	}
+// installation is what of it nodes have no part in, which change more often than the rest.
+type installation struct {
+	pools    []pool
+	l2, bgp  []advertisement
+	peers    []peer
+	speakers speakers
+
+	l2Of, bgpOf   map[types.NamespacedName][]status
+	anyL2, anyBGP bool                      // a status of that kind is at hand, of whatever Service
+	running       map[string][]netip.Prefix // by node, from FRRNodeState
+}
+
+func newWorld(objects lbhooks.Objects, in *installation) *world {
+	w := &world{installation: in, nodes: objects.Nodes(), cache: map[string]*eligibility{}}
+	w.muted = w.mute()
+	return w
+}
+
+func newInstallation(objects lbhooks.Objects) *installation {
+	w := &installation{speakers: speakersOf(objects), running: map[string][]netip.Prefix{}}
 	custom := func(group, kind string) []*unstructured.Unstructured {
 		return objects.Custom(schema.GroupKind{Group: group, Kind: kind})
 	}
@@ -56,7 +65,6 @@ func newWorld(objects lbhooks.Objects) *world {
 			w.running[u.GetName()] = networks(text)
 		}
 	}
-	w.muted = w.mute()
 	return w
 }
 
@@ -85,10 +93,10 @@ func (w *world) configured() bool { return len(w.l2) > 0 || len(w.bgp) > 0 }
 
 // eligibility says which nodes may announce by a set of advertisements.
 type eligibility struct {
-	l2, bgp []string                // sorted
-	rest    lbhooks.Seat            // of the nodes that are not in seats
-	seats   map[string]lbhooks.Seat // the smaller part, so that a Service costs little in a large cluster
-	seatOf  func(node string) lbhooks.Seat
+	l2, bgp []string                       // sorted
+	rest    lbhooks.Seat                   // of the nodes that are not in seats
+	seats   map[string]lbhooks.Seat        // the smaller part, so that a Service costs little in a large cluster
+	seatOf  func(node string) lbhooks.Seat // of any node
 }
 
 // eligible returns who may announce by these advertisements; "all" stands for advertisements that are not at hand.
@@ -100,12 +108,11 @@ func (w *world) eligible(l2, bgp []*advertisement, all bool) *eligibility {
 		return e
 	}
 	e := &eligibility{seats: map[string]lbhooks.Seat{}}
-	seats := make(map[string]lbhooks.Seat, len(w.nodes))
+	seats := make([]lbhooks.Seat, len(w.nodes))
 	fit := 0
-	for _, n := range w.nodes {
-		seat := w.seat(n, l2, bgp, all, e)
-		seats[n.Name] = seat
-		if seat.Eligible {
+	for i, n := range w.nodes {
+		seats[i] = w.seat(n, l2, bgp, all, e)
+		if seats[i].Eligible {
 			fit++
 		}
 	}
@@ -113,12 +120,18 @@ func (w *world) eligible(l2, bgp []*advertisement, all bool) *eligibility {
 	if !e.rest.Eligible {
 		e.rest.Why = "not selected by an advertisement, or no speaker that may announce"
 	}
-	for name, seat := range seats {
-		if seat.Eligible != e.rest.Eligible {
-			e.seats[name] = seat
+	for i, n := range w.nodes {
+		if seats[i].Eligible != e.rest.Eligible {
+			e.seats[n.Name] = seats[i]
 		}
 	}
-	e.seatOf = func(node string) lbhooks.Seat { return seats[node] }
+	e.seatOf = func(node string) lbhooks.Seat {
+		i, ok := slices.BinarySearchFunc(w.nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
+		if !ok {
+			return lbhooks.Seat{}
+		}
+		return seats[i]
+	}
 	w.cache[key] = e
 	return e
 }

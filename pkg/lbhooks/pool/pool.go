@@ -4,6 +4,8 @@ package pool
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -17,18 +19,43 @@ import (
 // about to delete; neither readiness nor a cordon counts. The label of a drain that is under way is a request, not yet a
 // fact: witness says who confirms it.
 func Barred(n *corev1.Node, excluded func(*corev1.Node) bool, witness string) (lbhooks.Seat, bool) {
-	label := fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
 	switch {
 	case lbhooks.Virtual(n):
 		return Out("a virtual node, no balancer can send to it")
 	case excluded(n) && lbhooks.Claimed(n):
-		return lbhooks.Seat{In: lbhooks.Unknown, Why: label + " by a drain, " + witness}, true
+		return lbhooks.Seat{In: lbhooks.Unknown, Why: label(n) + " by a drain, " + witness}, true
 	case excluded(n):
-		return Out(label)
+		return Out(label(n))
 	case lbhooks.ToBeDeleted(n):
 		return Out("tainted ToBeDeletedByClusterAutoscaler")
 	}
 	return lbhooks.Seat{}, false
+}
+
+func label(n *corev1.Node) string {
+	return fmt.Sprintf("label %s=%q", lbhooks.ExcludeLabel, n.Labels[lbhooks.ExcludeLabel])
+}
+
+// Sample returns the first node of a cloud, none where no node is of it.
+func Sample(nodes []*corev1.Node, of func(*corev1.Node) bool) []*corev1.Node {
+	if i := slices.IndexFunc(nodes, of); i >= 0 {
+		return []*corev1.Node{nodes[i]}
+	}
+	return nil
+}
+
+// LeftOut returns the seats of the nodes that a rule leaves out. The nodes are looked at when it is first called: in most
+// clusters no Service asks for the rule of a cloud.
+func LeftOut(nodes []*corev1.Node, rule func(*corev1.Node) (lbhooks.Seat, bool)) func() map[string]lbhooks.Seat {
+	return sync.OnceValue(func() map[string]lbhooks.Seat {
+		seats := map[string]lbhooks.Seat{}
+		for _, n := range nodes {
+			if seat, out := rule(n); out {
+				seats[n.Name] = seat
+			}
+		}
+		return seats
+	})
 }
 
 // Out is the seat of a node that a rule leaves out.
@@ -55,11 +82,11 @@ func Checked(r *lbhooks.Rotation, member string, svc *corev1.Service, sample []*
 
 // Narrow leaves of a pool that is open the members with a ready endpoint in these slices: the others fail the balancer's
 // check. It fills the check too, which may be nil where the balancer checks something else that only they pass.
-func Narrow(r *lbhooks.Rotation, member string, check *lbhooks.HealthCheck, slices []*discoveryv1.EndpointSlice) {
+func Narrow(r *lbhooks.Rotation, member string, check *lbhooks.HealthCheck, endpoints []*discoveryv1.EndpointSlice) {
 	r.HealthCheck, r.Follows = check, true
 	r.Evidence += " that passes its health check"
 	r.Rest = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no ready endpoint: its health check fails"}
-	for node := range lbhooks.NodesWith(slices, lbhooks.EndpointReady) {
+	for node := range lbhooks.NodesWith(endpoints, lbhooks.EndpointReady) {
 		_, shared := r.Shared[node]
 		if _, own := r.Seats[node]; !shared && !own {
 			r.Seats[node] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: member + ", and has a ready endpoint"}

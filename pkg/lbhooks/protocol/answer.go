@@ -26,6 +26,8 @@ type Answer struct {
 	Kind       string `json:"kind"`
 	// Out says whether the node is out of rotation. An answer to prove must have it.
 	Out *bool `json:"out,omitempty"`
+	// Idle says, of a node that is not out, that the balancer sends nothing to it now: its own check of it fails.
+	Idle bool `json:"idle,omitempty"`
 	// Evidence is one line: what was seen. An answer to prove must have it.
 	Evidence string `json:"evidence,omitempty"`
 	// By names who took over, where the balancer tells.
@@ -60,7 +62,10 @@ func (a *Answer) Proof() (lbhooks.Proof, error) {
 	case p.Evidence == "":
 		return lbhooks.Proof{}, errors.New("the answer has no evidence: it has to say what was seen")
 	}
-	p.Out = *a.Out
+	p.Out, p.Idle = *a.Out, a.Idle
+	if p.Out && p.Idle {
+		return lbhooks.Proof{}, errors.New("the answer says out and idle: a node that is out for good is not idle")
+	}
 	if a.Settle != "" {
 		settle, err := time.ParseDuration(a.Settle)
 		if err != nil || settle < 0 {

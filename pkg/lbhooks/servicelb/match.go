@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,18 +16,14 @@ import (
 type agents struct {
 	known   bool
 	running map[types.NamespacedName]map[string]bool // by Service: nodes with a Ready svclb pod
-	nodeOf  map[netip.Addr]string
+	nodeOf  func() map[netip.Addr]string
 	k3s     bool
 }
 
 func newAgents(objects lbhooks.Objects) *agents {
-	a := &agents{running: map[types.NamespacedName]map[string]bool{}, nodeOf: map[netip.Addr]string{}}
-	for _, n := range objects.Nodes() {
-		a.k3s = a.k3s || strings.HasPrefix(n.Spec.ProviderID, "k3s://")
-		for _, addr := range lbhooks.NodeAddresses(n) {
-			a.nodeOf[addr] = n.Name
-		}
-	}
+	nodes := objects.Nodes()
+	a := &agents{running: map[types.NamespacedName]map[string]bool{}, nodeOf: sync.OnceValue(func() map[netip.Addr]string { return nodesByAddress(nodes) })}
+	a.k3s = slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return strings.HasPrefix(n.Spec.ProviderID, "k3s://") })
 	for _, pod := range objects.Agents(Name) {
 		key := types.NamespacedName{Namespace: pod.Labels[labelNamespace], Name: pod.Labels[labelService]}
 		if key.Name == "" {
@@ -41,6 +38,16 @@ func newAgents(objects lbhooks.Objects) *agents {
 		}
 	}
 	return a
+}
+
+func nodesByAddress(nodes []*corev1.Node) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, n := range nodes {
+		for _, addr := range lbhooks.NodeAddresses(n) {
+			out[addr] = n.Name
+		}
+	}
+	return out
 }
 
 func (a *agents) match(svc *corev1.Service) (lbhooks.Rotation, bool) {
@@ -65,7 +72,7 @@ func (a *agents) match(svc *corev1.Service) (lbhooks.Rotation, bool) {
 		return lbhooks.Rotation{}, false
 	}
 	for _, addr := range addresses {
-		if node, ok := a.nodeOf[addr]; ok {
+		if node, ok := a.nodeOf()[addr]; ok {
 			r.Seats[node] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: addr.String() + " is listed"}
 		}
 	}
@@ -73,5 +80,5 @@ func (a *agents) match(svc *corev1.Service) (lbhooks.Rotation, bool) {
 }
 
 func (a *agents) allNodes(addresses []netip.Addr) bool {
-	return !slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return a.nodeOf[addr] == "" })
+	return !slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return a.nodeOf()[addr] == "" })
 }

@@ -66,28 +66,29 @@ func (s *hookServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	out, evidence, err := s.act(req.Context(), &c)
+	out, idle, evidence, err := s.act(req.Context(), &c)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{ // an error is the caller's, who has gone
-		"apiVersion": "safedrain.dev/v1alpha1", "kind": "HookAnswer", "out": out, "evidence": evidence,
+		"apiVersion": "safedrain.dev/v1alpha1", "kind": "HookAnswer", "out": out, "idle": idle && !out, "evidence": evidence,
 	})
 }
 
 var errNoServer = errors.New("no backend of the Service has the node as a server")
 
-// act does what is asked for in every backend of the Service, and says whether the node is out of all of them.
-func (s *hookServer) act(ctx context.Context, c *call) (out bool, evidence string, err error) {
+// act does what is asked for in every backend of the Service, and says whether the node is out of all of them, or gets
+// nothing from one since its check fails.
+func (s *hookServer) act(ctx context.Context, c *call) (out, idle bool, evidence string, err error) {
 	stat, err := ask(ctx, s.socket, "show stat -1 4 -1")
 	if err != nil {
-		return false, "", err
+		return false, false, "", err
 	}
 	servers, err := parseStat(stat)
 	if err != nil {
-		return false, "", err
+		return false, false, "", err
 	}
 	out = true
 	var seen []string
@@ -97,6 +98,7 @@ func (s *hookServer) act(ctx context.Context, c *call) (out bool, evidence strin
 		}
 		seen = append(seen, fmt.Sprintf("%s/%s is %s", server.proxy, server.name, server.status))
 		out = out && (strings.HasPrefix(server.status, "DRAIN") || strings.HasPrefix(server.status, "MAINT"))
+		idle = idle || strings.HasPrefix(server.status, "DOWN")
 		state, change := map[string]string{"withdraw": "drain", "restore": "ready"}[c.Action]
 		if !change {
 			continue
@@ -106,11 +108,11 @@ func (s *hookServer) act(ctx context.Context, c *call) (out bool, evidence strin
 			err = errors.New(strings.TrimSpace(answer))
 		}
 		if err != nil {
-			return false, "", err
+			return false, false, "", err
 		}
 	}
 	if len(seen) == 0 {
-		return false, "", errNoServer
+		return false, false, "", errNoServer
 	}
-	return out, strings.Join(seen, "; "), nil
+	return out, idle, strings.Join(seen, "; "), nil
 }

@@ -59,8 +59,8 @@ func (a *acted) problem(format string, args ...any) {
 }
 
 // act does what the round is about.
-func (s *scene) act(ctx context.Context, tool string, t *traffic) (*acted, error) {
-	a := &acted{tool: tool, traffic: t, window: window{begin: time.Now()}}
+func (s *scene) act(ctx context.Context, turn turn, t *traffic) (*acted, error) {
+	a := &acted{tool: turn.tool, traffic: t, window: window{begin: time.Now()}}
 	var err error
 	switch {
 	case s.round.Fault != nil:
@@ -73,6 +73,10 @@ func (s *scene) act(ctx context.Context, tool string, t *traffic) (*acted, error
 		err = s.powerOff(ctx, a)
 	case s.round.Act == ScaleDown:
 		err = s.scaleDown(ctx, a)
+	case s.round.Act == Surge:
+		err = s.surge(ctx, a)
+	case s.round.Act == Maintenance:
+		err = s.maintain(ctx, a, turn.number)
 	default:
 		err = fmt.Errorf("round %s: no act %q", s.round.Name, s.round.Act)
 	}
@@ -100,10 +104,13 @@ func (s *scene) drainOne(ctx context.Context, a *acted) error {
 	return pause(ctx, afterReturn)
 }
 
-// drainAll drains every node, and puts each back before the next.
+// drainAll drains every node, works on it, and puts it back before the next.
 func (s *scene) drainAll(ctx context.Context, a *acted) error {
 	for _, n := range s.lab.Nodes {
 		if err := s.drain(ctx, a, n.Name); err != nil {
+			return err
+		}
+		if err := pause(ctx, s.round.Work); err != nil {
 			return err
 		}
 		if err := s.comeBack(ctx, a, n.Name); err != nil {
@@ -177,6 +184,9 @@ func (s *scene) typedScale(ctx context.Context, a *acted, replicas int) error {
 func (s *scene) comeBack(ctx context.Context, a *acted, node string) error {
 	if err := s.uncordon(ctx, a, a.tool, node); err != nil {
 		return err
+	}
+	if s.round.Anywhere {
+		return nil
 	}
 	if err := s.podsOn(ctx, node); err != nil {
 		return fmt.Errorf("%w: %w", errDiscard, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/test/dataplane/balancers"
@@ -53,7 +54,7 @@ func (s *scene) drain(ctx context.Context, a *acted, node string) error {
 		return nil
 	}
 	for _, step := range d.report.Steps {
-		if step.Service == "" {
+		if step.Service == "" || strings.Contains(step.Name, "surge") {
 			a.steps = append(a.steps, results.Step{
 				At:   inSeconds(step.Started.Sub(a.begin)),
 				What: fmt.Sprintf("safedrain: %s, %s for %.3f s", step.Name, step.Outcome, step.Ended.Sub(step.Started).Seconds()),
@@ -89,6 +90,9 @@ func (s *scene) drainFlags() []string {
 		if w.Hold {
 			flags = append(flags, "--hold="+s.namespace+"/"+w.app)
 		}
+	}
+	if s.round.Act == Surge {
+		flags = append(flags, "--surge")
 	}
 	if s.round.Fault != nil {
 		flags = append(flags, s.round.Fault.Flags...)

@@ -118,12 +118,13 @@ func TestExperiments(t *testing.T) {
 		}
 		return c.tools, err
 	}
-	for _, mode := range c.modes {
-		t.Run(mode, func(t *testing.T) {
-			if c.tools != nil && !c.open(mode) {
+	for _, o := range c.labs() {
+		t.Run(fmt.Sprintf("%s/%d-nodes", o.ProxyMode, o.Nodes), func(t *testing.T) {
+			rounds := slices.DeleteFunc(slices.Clone(c.rounds), func(r Round) bool { return r.machines() != o.Nodes })
+			if c.tools != nil && !c.open(rounds, o.ProxyMode) {
 				return
 			}
-			on, err := newStage(t.Context(), mode, c.balancers(), tools)
+			on, err := newStage(t.Context(), o, balancersOf(rounds), tools)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,17 +137,34 @@ func TestExperiments(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			for i := range c.rounds {
-				t.Run(c.rounds[i].Name, func(t *testing.T) { c.round(t, on, &c.rounds[i]) })
+			for i := range rounds {
+				t.Run(rounds[i].Name, func(t *testing.T) { c.round(t, on, &rounds[i]) })
 			}
 		})
 	}
 }
 
-// balancers are the names of those that the rounds need.
-func (c *campaign) balancers() []string {
+// labs are the clusters that the rounds need, in each mode of kube-proxy.
+func (c *campaign) labs() []dataplane.Options {
+	var sizes []int
+	for i := range c.rounds {
+		sizes = append(sizes, c.rounds[i].machines())
+	}
+	slices.Sort(sizes)
+	sizes = slices.Compact(sizes)
+	var out []dataplane.Options
+	for _, mode := range c.modes {
+		for _, size := range sizes {
+			out = append(out, dataplane.Options{Nodes: size, ProxyMode: mode})
+		}
+	}
+	return out
+}
+
+// balancersOf are the names of those that rounds need.
+func balancersOf(rounds []Round) []string {
 	var names []string
-	for _, r := range c.rounds {
+	for _, r := range rounds {
 		for _, s := range r.Subjects {
 			names = append(names, s.Balancer)
 		}
@@ -155,9 +173,9 @@ func (c *campaign) balancers() []string {
 	return slices.Compact(names)
 }
 
-// open reports whether anything is left to measure in a mode.
-func (c *campaign) open(mode string) bool {
-	return slices.ContainsFunc(c.rounds, func(r Round) bool { return len(c.missing(&r, mode)) > 0 })
+// open reports whether anything of rounds is left to measure in a mode.
+func (c *campaign) open(rounds []Round, mode string) bool {
+	return slices.ContainsFunc(rounds, func(r Round) bool { return len(c.missing(&r, mode)) > 0 })
 }
 
 // missing lists the turns of a round that are not recorded for this build of safedrain.
@@ -168,6 +186,9 @@ func (c *campaign) missing(r *Round, mode string) []turn {
 	}
 	if r.Fault != nil {
 		tools, runs = []string{results.Safedrain}, min(c.runs, faultRuns)
+	}
+	if r.Runs > 0 {
+		runs = min(runs, r.Runs)
 	}
 	var out []turn
 	for number := 1; number <= runs; number++ {

@@ -121,20 +121,25 @@ func (s *scene) covered(ctx context.Context, a *acted) error {
 	_, nodes := s.round.pods()
 	var errs []error
 	for _, w := range s.subjects {
-		endpoints, err := s.lab.Endpoints(ctx, s.namespace, w.app)
+		on, err := s.served(ctx, w)
 		errs = append(errs, err)
-		var on []string
-		for i := range endpoints {
-			if e := &endpoints[i]; e.NodeName != nil && e.Conditions.Ready != nil && *e.Conditions.Ready {
-				on = append(on, *e.NodeName)
-			}
-		}
-		slices.Sort(on)
-		on = slices.Compact(on)
 		a.note("%s has an endpoint on %v", w.name(), on)
 		if a.tool == results.Gate && len(on) != nodes {
 			a.problem("%s has an endpoint on %v alone", w.name(), on)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// served lists the nodes with a Ready endpoint of a subject, sorted.
+func (s *scene) served(ctx context.Context, w *watched) ([]string, error) {
+	endpoints, err := s.lab.Endpoints(ctx, s.namespace, w.app)
+	var on []string
+	for i := range endpoints {
+		if e := &endpoints[i]; e.NodeName != nil && e.Conditions.Ready != nil && *e.Conditions.Ready {
+			on = append(on, *e.NodeName)
+		}
+	}
+	slices.Sort(on)
+	return slices.Compact(on), err
 }

@@ -35,7 +35,8 @@ func (s *scene) records(ctx context.Context, a *acted, t *traffic, number int) (
 		if a.tool != results.Kubectl {
 			r.Failures = s.lost(ctx, failures, a.window)
 		}
-		if a.tool == results.Safedrain && len(a.drains) == 1 && a.drains[0].report != nil {
+		// What a surge adds has no bound but the start of a pod.
+		if a.tool == results.Safedrain && len(a.drains) == 1 && a.drains[0].report != nil && s.round.Act != Surge {
 			r.Times = s.timesOf(w, a.drains[0])
 		}
 		out = append(out, r)

@@ -8,8 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/safedrain/safedrain/internal/claim"
+	"github.com/safedrain/safedrain/internal/rolling"
 	"github.com/safedrain/safedrain/test/controlplane"
 	"github.com/safedrain/safedrain/test/dataplane"
 	"github.com/safedrain/safedrain/test/dataplane/balancers"
@@ -27,9 +29,9 @@ type stage struct {
 	log    func(format string, args ...any) // to people who look into a failure
 }
 
-// newStage brings a lab up, with the balancers named, and kube-proxy in a mode.
-func newStage(ctx context.Context, mode string, names []string, tools func(*controlplane.Programs) (*Tools, error)) (*stage, error) {
-	lab, err := dataplane.Up(ctx, dataplane.Options{Nodes: nodeCount, ProxyMode: mode})
+// newStage brings a lab up, with the balancers named.
+func newStage(ctx context.Context, o dataplane.Options, names []string, tools func(*controlplane.Programs) (*Tools, error)) (*stage, error) {
+	lab, err := dataplane.Up(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +77,7 @@ func (s *scene) run(ctx context.Context, turn turn, last bool) ([]*results.Recor
 		}
 		stop = func() error { return g.stop(context.WithoutCancel(ctx)) }
 	}
-	a, t, err := s.underLoad(ctx, tool)
+	a, t, err := s.underLoad(ctx, turn)
 	if err := errors.Join(err, stop()); err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func (s *scene) run(ctx context.Context, turn turn, last bool) ([]*results.Recor
 }
 
 // underLoad acts while every subject gets its requests, once all of them are answered.
-func (s *scene) underLoad(ctx context.Context, tool string) (*acted, *traffic, error) {
+func (s *scene) underLoad(ctx context.Context, turn turn) (*acted, *traffic, error) {
 	t, err := startTraffic(ctx, map[*dataplane.Host][]load.Target{s.client: s.targets()})
 	if err != nil {
 		return nil, nil, err
@@ -101,7 +103,7 @@ func (s *scene) underLoad(ctx context.Context, tool string) (*acted, *traffic, e
 	if err := s.steady(ctx, t); err != nil {
 		return nil, t, errors.Join(err, t.stop())
 	}
-	a, err := s.act(ctx, tool, t)
+	a, err := s.act(ctx, turn, t)
 	return a, t, errors.Join(err, t.stop())
 }
 
@@ -147,6 +149,9 @@ func (s *scene) reset(ctx context.Context) error {
 	if err := s.spread(ctx, s.apps(), true); err != nil {
 		return err
 	}
+	if err := s.release(ctx); err != nil { // what could not return without a pod
+		return err
+	}
 	if err := s.inRotation(ctx); err != nil {
 		return err
 	}
@@ -168,6 +173,12 @@ func (s *scene) release(ctx context.Context) error {
 }
 
 func (s *scene) releaseNode(ctx context.Context, node *corev1.Node) error {
+	if _, rolled := node.Annotations[rolling.Annotation]; rolled {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, rolling.Annotation)
+		if _, err := s.lab.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
 	program, args := s.tools.Kubectl, []string{"uncordon", node.Name}
 	_, claimed := node.Annotations[claim.Annotation]
 	switch {

@@ -111,6 +111,9 @@ func (s *scene) populate(ctx context.Context, set *balancers.Set) (err error) {
 	if err := s.workloads(ctx); err != nil {
 		return err
 	}
+	if err := s.autoscalers(ctx); err != nil {
+		return err
+	}
 	if err := s.fill(ctx); err != nil {
 		return err
 	}
@@ -237,17 +240,18 @@ func (s *scene) inRotation(ctx context.Context) error {
 			if w.traits.OneNode {
 				want = 1
 			}
+			whole := func(nodes []string) bool { return len(nodes) == want && slices.Contains(nodes, s.node) }
 			if mender, ok := w.balancer.(*balancers.L2); ok {
 				halves, err := mender.Halves(ctx, w.svc)
 				if err != nil || len(halves) > 0 {
 					return false, fmt.Sprintf("%s: %v name two nodes each", w.name(), halves), errors.Join(err, mender.Mend(ctx, w.svc))
 				}
 			}
-			if len(shown) == want && (!w.traits.OneNode || shown[0] == s.node) {
+			if whole(shown) {
 				if shown, err = s.forwarding(ctx, w, shown); err != nil {
 					return false, w.name(), err
 				}
-				if len(shown) == want && (!w.traits.OneNode || shown[0] == s.node) {
+				if whole(shown) {
 					continue
 				}
 			}

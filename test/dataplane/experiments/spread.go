@@ -21,6 +21,9 @@ import (
 // else, and comes back with its node.
 func (s *scene) placement() dataplane.PodOption {
 	_, used := s.round.pods()
+	if s.round.Anywhere {
+		used = len(s.lab.Nodes)
+	}
 	names := make([]string, 0, used)
 	for _, n := range s.lab.Nodes[:used] {
 		names = append(names, n.Name)

@@ -22,6 +22,10 @@ const (
 	PowerOff Act = "power-off"
 	// ScaleDown halves the replicas of every workload.
 	ScaleDown Act = "scale-down"
+	// Surge drains the node with the only pod of each workload.
+	Surge Act = "surge"
+	// Maintenance takes every node through a drain, a command and the way back: safedrain by --rolling, kubectl in a loop.
+	Maintenance Act = "maintenance"
 )
 
 // Subject is a Service that is watched during a round, with pods of its own.
@@ -40,6 +44,8 @@ type Subject struct {
 	Of string
 	// Spared says that kubectl need not lose a request here.
 	Spared bool
+	// Autoscaled has a HorizontalPodAutoscaler own the number of its pods: one at least, and two at most.
+	Autoscaled bool
 }
 
 func (s *Subject) name() string { return s.Experiment + "/" + s.Balancer }
@@ -54,6 +60,8 @@ type Round struct {
 	Kept int
 	// DaemonSet has a pod on every node by a DaemonSet instead of a Deployment.
 	DaemonSet bool
+	// Machines is how many nodes the cluster has; four when zero.
+	Machines int
 	// Each is how many pods of a workload stand on each node, on Nodes of them; one on every node when zero.
 	Each, Nodes int
 	// Placed is where the pods stand before the action instead, as many in all: so many on the node that is drained elsewhere,
@@ -63,6 +71,13 @@ type Round struct {
 	Tools, ShortTools []string
 	// Watch is how long requests are counted after kubectl has ended; safedrain's are until the node is back.
 	Watch time.Duration
+	// Anywhere lets what is evicted come up on any node. Else it fits on no other node, and comes back with its own.
+	Anywhere bool
+	// Work is how long the command of a maintenance takes on each node, and Upset what goes wrong with the roll.
+	Work  time.Duration
+	Upset Upset
+	// Runs is how often it is carried out at most; zero: as often as every other.
+	Runs int
 	// Fault happens during a drain by safedrain, which alone is run then.
 	Fault *Fault
 	// Short says that the round belongs to the short form, with these balancers only.
@@ -81,6 +96,8 @@ const (
 	longPreStop  = 12 * time.Second
 	rollPreStop  = 3 * time.Second // as long as kube-proxy needs, so that moving pods between drains loses nothing
 	closedFor    = 5 * time.Second
+	startsIn     = 2 * time.Second // until a pod that is brought first is Ready
+	workTime     = 5 * time.Second // of the maintenance of a node
 )
 
 // behind makes the same subject behind each balancer.
@@ -102,10 +119,13 @@ const (
 	preStopLong  = "prestop-long"
 	hold         = "hold"
 	shared       = "shared-pods"
-	rolling      = "rolling"
+	upgrade      = "rolling"
 	powerOff     = "daemonset-power-off"
 	scaleDown    = "scale-down"
 	gated        = "gate"
+	surged       = "surge"
+	surgedByHPA  = "surge-autoscaler"
+	maintained   = "maintenance"
 )
 
 // Rounds is everything that is measured, in the order in which it is.
@@ -145,7 +165,7 @@ func Rounds() []Round {
 		},
 		{
 			Name: "rolling", Act: Rolling, Rate: fewRate, Kept: 10, Watch: 2 * time.Second,
-			Subjects: behind(balancers.Names, Subject{Experiment: rolling, Pods: []dataplane.PodOption{dataplane.WithPreStop(rollPreStop)}},
+			Subjects: behind(balancers.Names, Subject{Experiment: upgrade, Pods: []dataplane.PodOption{dataplane.WithPreStop(rollPreStop)}},
 				balancers.MetalLBBGP),
 		},
 		{
@@ -170,13 +190,55 @@ func Rounds() []Round {
 			),
 		},
 	}
-	return append(rounds, faultRounds()...)
+	return slices.Concat(rounds, []Round{surgeRound()}, maintenanceRounds(), faultRounds())
+}
+
+// surgeRound is about Services whose only pod is on the node that is drained.
+func surgeRound() Round {
+	pods := []dataplane.PodOption{dataplane.WithReadyAfter(startsIn)}
+	return Round{
+		Name: "surge", Act: Surge, Rate: fewRate, Kept: 13, Each: 1, Nodes: 1, Placed: []int{1}, Anywhere: true, Watch: 14 * time.Second,
+		ShortTools: []string{results.Safedrain}, Short: []string{balancers.MetalLBL2},
+		Subjects: slices.Concat(
+			behind([]string{balancers.HAProxyHealthCheck, balancers.HAProxyTCP, balancers.MetalLBL2}, Subject{Experiment: surged, Pods: pods}),
+			behind([]string{balancers.HAProxyHealthCheck}, Subject{Experiment: surgedByHPA, Pods: pods, Autoscaled: true}),
+		),
+	}
+}
+
+// maintenanceRounds take six nodes through a maintenance: undisturbed, killed and resumed, and with a command that fails.
+func maintenanceRounds() []Round {
+	var rounds []Round
+	for _, upset := range []Upset{Undisturbed, Killed, CommandFails} {
+		r := Round{
+			Name: maintained, Act: Maintenance, Upset: upset, Machines: 6, Work: workTime, Rate: 40, Kept: 10, Watch: 2 * time.Second,
+			Subjects: behind(balancers.Names, Subject{Experiment: maintained, Pods: []dataplane.PodOption{dataplane.WithPreStop(rollPreStop)}},
+				balancers.MetalLBL2, balancers.MetalLBBGP),
+		}
+		if upset != Undisturbed {
+			r.Name += "-" + string(upset)
+			r.Tools, r.Runs = []string{results.Safedrain}, len(killMoments)
+			for i := range r.Subjects {
+				r.Subjects[i].Experiment = r.Name
+			}
+		}
+		rounds = append(rounds, r)
+	}
+	return rounds
+}
+
+// machines is how many nodes the cluster of the round has.
+func (r *Round) machines() int {
+	if r.Machines == 0 {
+		return nodeCount
+	}
+	return r.Machines
 }
 
 // pods is how many pods a workload of the round has, on how many nodes.
 func (r *Round) pods() (each, nodes int) {
 	if r.Each == 0 {
-		return 1, nodeCount
+		return 1, r.machines()
 	}
 	return r.Each, r.Nodes
 }
@@ -198,7 +260,7 @@ func Titles() results.Titles {
 			{Name: preStopLong, Text: "The same; the pods sleep 12 s before SIGTERM, which is longer. Behind HAProxy with the health check nobody tells the balancer anything: safedrain relies on the check, since it knows that the pods outlive it."},
 			{Name: hold, Text: "The pods have no preStop, the balancer honours healthCheckNodePort and cannot be told: safedrain makes the check fail first (`--hold`), while the pods serve. 50 new connections a second."},
 			{Name: shared, Text: "Several Services, each behind another balancer, select the same pods: one eviction takes the endpoint from all. 50 new connections a second for each."},
-			{Name: rolling, Text: "A rolling upgrade: all four nodes, one after another, each put back before the next. The pods sleep 3 s before SIGTERM. 50 new connections a second."},
+			{Name: upgrade, Text: "A rolling upgrade: all four nodes, one after another, each put back before the next. The pods sleep 3 s before SIGTERM. 50 new connections a second."},
 			{Name: powerOff, Text: "The pods belong to a DaemonSet, which a drain leaves alone; the node is switched off as soon as the drain has ended. 50 new connections a second."},
 			{Name: scaleDown, Text: "`kubectl scale` from 6 replicas to 3, on 3 nodes with 3, 2 and 1 pods: the controller takes them from the fullest node, which is left without an endpoint. The pods sleep 3 s before SIGTERM. 50 new connections a second. With the gate, an autoscaler's update of the scale in its place: a pod of each node is marked to be kept, and stays."},
 			{Name: gated, Text: "`kubectl drain` as it is, without the gate and with `safedrain gate` in the cluster (`--mode=enforce`), whose hook for HAProxy is `http`. The pods have no preStop. 100 new connections a second. The gate puts the node back once somebody has uncordoned it; that is counted too."},
@@ -211,8 +273,19 @@ func Titles() results.Titles {
 			{Name: balancers.MetalLBBGP, Text: "MetalLB v0.15.3, BGP to a router (FRR) that spreads connections over the nodes (ECMP)"},
 		},
 	}
+	t.Experiments = append(t.Experiments, outageTitles()...)
 	for _, f := range faults() {
 		t.Experiments = append(t.Experiments, results.Title{Name: f.experiment(), Text: f.Says})
 	}
 	return t
+}
+
+func outageTitles() []results.Title {
+	return []results.Title{
+		{Name: surged, Text: "Services with one pod, which is on the node that is drained. A new pod takes 2 s to be Ready and fits on every node. `safedrain --surge` starts it first. *Cut* are here connections that HAProxy took while it had no server for them. 50 new connections a second for each."},
+		{Name: surgedByHPA, Text: "The same; a HorizontalPodAutoscaler owns the number of pods. In both the Deployment and the autoscaler are afterwards what they were."},
+		{Name: maintained, Text: "Six nodes with a pod each, one after another: drained, five seconds of maintenance, put back. By `safedrain --rolling --run ... --uncordon`, and by a loop of `kubectl drain`, `sleep 5`, `kubectl uncordon` that waits for the pods. The pods sleep 3 s before SIGTERM. 40 new connections a second for each."},
+		{Name: maintained + "-" + string(Killed), Text: "The same; safedrain is killed (SIGKILL) at the third node: while its balancers withdraw, while the command runs, or while it returns. Then the same command goes on."},
+		{Name: maintained + "-" + string(CommandFails), Text: "The same; the command fails on the third node. That ends the roll (exit code 4), with the node drained and every Service on the others. Then a mended command goes on (`--unfinished=resume`)."},
+	}
 }

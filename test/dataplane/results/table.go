@@ -69,7 +69,7 @@ Real kube-proxy, real balancers, pods that are real processes, nodes that are ne
 schedule, whatever became of those before; one that has no answer within 0.9 s has failed. *Cut* counts new connections that were open already
 and were reset on their way to the answer, which a moved address does to those that it meets. *Broken* counts kept connections, with a request a second, that
 were reset or failed one. Ranges are the least and the greatest of the runs. safedrain's runs include the return of the node by ` + "`safedrain uncordon`" + `, with load;
-of kubectl's only those of a rolling upgrade do. The pods that a drain evicts fit on no other node and come back with theirs.
+of kubectl's only those of a rolling upgrade and of a maintenance do. But for a surge the pods that a drain evicts fit on no other node and come back with theirs.
 
 ![Failed requests per second over time](drain.svg)
 `

@@ -1,4 +1,4 @@
-// Package safely keeps a fault in one piece of work from ending the process, with which every review would end.
+// Package safely keeps a fault in one piece of work from ending the process: with the gate every review would end.
 package safely
 
 import (
@@ -29,6 +29,13 @@ func Call(f func() error) (err error) {
 		}
 	}()
 	return f()
+}
+
+// Do calls a function and logs its panic.
+func Do(name string, log *slog.Logger, f func()) {
+	if err := Call(func() error { f(); return nil }); err != nil {
+		log.Error("something panicked", "what", name, "error", err)
+	}
 }
 
 // Run runs what runs all the time, and again after a panic; any other end of it is the end.

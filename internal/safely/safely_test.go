@@ -17,6 +17,11 @@ func TestRun(t *testing.T) {
 	if err := Call(func() error { panic("a fault") }); !errors.As(err, &fault) || !strings.Contains(err.Error(), "safely_test.go") {
 		t.Errorf("%v", err)
 	}
+	var log strings.Builder
+	Do("it", slog.New(slog.NewTextHandler(&log, nil)), func() { panic("a fault") })
+	if !strings.Contains(log.String(), "a fault") {
+		t.Errorf("logged %q", log.String())
+	}
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
 		err := Run(t.Context(), "it", slog.New(slog.DiscardHandler), func(context.Context) error {

@@ -1,0 +1,74 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/safedrain/safedrain/pkg/guard"
+)
+
+// A panic over an object ends neither the process nor the feed: until a LIST went through again nothing counts as read.
+func TestFeedPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		events := watch.NewFake()
+		have, faults, listed := map[string]bool{}, 0, []corev1.Pod{*pod("a")}
+		sink := newSink(func(p *corev1.Pod) {
+			if p.Name == "bad" && faults < 2 {
+				faults++
+				panic("a fault")
+			}
+			have[p.Name] = true
+		}, func(key guard.Key) {
+			if delete(have, key.Name); key.Name == "bad" {
+				panic("a fault at the end")
+			}
+		})
+		f := New(nil, nil, nil, slog.New(slog.DiscardHandler))
+		var running sync.WaitGroup
+		f.reflect(ctx, &running, &reflection{name: "pods", example: &corev1.Pod{}, into: sink, after: sink.clear, from: &cache.ListWatch{
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: listed}, nil
+			},
+			WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				if o.SendInitialEvents != nil {
+					return nil, errors.New("no LIST by a watch here")
+				}
+				return events, nil
+			},
+		}})
+		synctest.Wait()
+		if !sink.synced.Load() || !have["a"] {
+			t.Fatalf("synced %v, have %v", sink.synced.Load(), have)
+		}
+		bad := pod("bad")
+		bad.ResourceVersion = "2"
+		listed = append(listed, *bad)
+		events.Add(bad)
+		for range 2 { // the event, and the first LIST after it
+			synctest.Wait()
+			if sink.synced.Load() {
+				t.Errorf("after %d panics what may be incomplete counts as read", faults)
+			}
+			events = watch.NewFake()
+			time.Sleep(6 * time.Second)
+		}
+		synctest.Wait()
+		if !sink.synced.Load() || !have["bad"] || faults != 2 {
+			t.Errorf("after %d panics: synced %v, have %v", faults, sink.synced.Load(), have)
+		}
+		cancel()
+		running.Wait()
+	})
+}
