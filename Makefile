@@ -63,7 +63,7 @@ test-race: ## run the tests that need no cluster under the race detector (needs 
 	CGO_ENABLED=1 go test -race -short -timeout 20m ./...
 
 test: test-fast controlplane ## run every test; the real control plane they need is built on first use
-	cd test && SAFEDRAIN_TEST_BINARY=$(PROGRAM) go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e ./gate ./hooks ./... # the longest first; what programs did is never taken from Go's cache
+	cd test && SAFEDRAIN_TEST_BINARY=$(PROGRAM) go test -count=1 -p 3 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e ./gate ./hooks ./... # the longest first; what programs did is never taken from Go's cache
 
 controlplane: ## build the control plane for tests into the cache, if it is not there
 	@echo "control plane: built on first use, about 15 minutes on two cores; then cached (SAFEDRAIN_TEST_BIN names ready binaries)"
