@@ -22,7 +22,7 @@ import (
 func TestFeedPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		events := watch.NewFake()
+		watches := make(chan *watch.FakeWatcher, 9)
 		have, faults, listed := map[string]bool{}, 0, []corev1.Pod{*pod("a")}
 		sink := newSink(func(p *corev1.Pod) {
 			if p.Name == "bad" && faults < 2 {
@@ -45,6 +45,8 @@ func TestFeedPanics(t *testing.T) {
 				if o.SendInitialEvents != nil {
 					return nil, errors.New("no LIST by a watch here")
 				}
+				events := watch.NewFake()
+				watches <- events
 				return events, nil
 			},
 		}})
@@ -55,13 +57,12 @@ func TestFeedPanics(t *testing.T) {
 		bad := pod("bad")
 		bad.ResourceVersion = "2"
 		listed = append(listed, *bad)
-		events.Add(bad)
+		(<-watches).Add(bad)
 		for range 2 { // the event, and the first LIST after it
 			synctest.Wait()
 			if sink.synced.Load() {
 				t.Errorf("after %d panics what may be incomplete counts as read", faults)
 			}
-			events = watch.NewFake()
 			time.Sleep(6 * time.Second)
 		}
 		synctest.Wait()
