@@ -78,7 +78,7 @@ cluster: controlplane ## start a control plane that stays, with fake nodes and t
 cluster-down: ## end what `make cluster` started
 	cd test && go run ./cmd/cluster down
 
-dataplane: controlplane ## test the data plane and measure drains on it, a short form of about ten minutes; needs root, see dataplane-packages
+dataplane: controlplane ## test the data plane and measure drains on it, a short form of about thirteen minutes; needs root, see dataplane-packages
 	cd test && DATAPLANE=short go test -count=1 -p 1 -timeout 20m $$(go list ./dataplane/... | grep -v /experiments)
 	cd test && DATAPLANE=short go test -count=1 -v -timeout 15m ./dataplane/experiments
 

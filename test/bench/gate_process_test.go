@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -42,7 +41,7 @@ func (l *large) startGate(b *testing.B) *gate {
 	if _, err := l.client.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
-	webhook, health, meter := freePort(b), freePort(b), freePort(b)
+	webhook, health, meter := controlplane.FreePort(b), controlplane.FreePort(b), controlplane.FreePort(b)
 	g := &gate{
 		url: fmt.Sprintf("https://127.0.0.1:%d/evict", webhook), metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", meter),
 		http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 10 * time.Second},
@@ -152,14 +151,4 @@ func (g *gate) answer(b *testing.B, review []byte) time.Duration {
 		b.Fatalf("status %d, %v\n%s", resp.StatusCode, err, body)
 	}
 	return took
-}
-
-func freePort(b *testing.B) int {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
