@@ -14,6 +14,9 @@ export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 # As what is released; programs and tests link in a quarter of the time, for nothing is linked that nobody calls.
 export CGO_ENABLED := 0
 
+# Of go vet there is `make verify`: beside tests it looks at every dependency once more.
+TEST := go test -vet=off
+
 # The program under test, built once for all tests.
 PROGRAM := $(CURDIR)/bin/test/safedrain
 
@@ -57,20 +60,20 @@ program:
 	go build -buildvcs=false -ldflags '-s -w' -o $(PROGRAM) ./cmd/safedrain
 
 test-fast: program ## run the tests that need no cluster
-	SAFEDRAIN_TEST_BINARY=$(PROGRAM) go test $(TEST_FLAGS) ./...
+	SAFEDRAIN_TEST_BINARY=$(PROGRAM) $(TEST) $(TEST_FLAGS) ./...
 
 test-race: ## run the tests that need no cluster under the race detector (needs a C compiler)
-	CGO_ENABLED=1 go test -race -short -timeout 20m ./...
+	CGO_ENABLED=1 $(TEST) -race -short -timeout 20m ./...
 
 test: test-fast controlplane ## run every test; the real control plane they need is built on first use
-	cd test && SAFEDRAIN_TEST_BINARY=$(PROGRAM) go test -count=1 -p 3 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e ./gate ./hooks ./... # the longest first; what programs did is never taken from Go's cache
+	cd test && SAFEDRAIN_TEST_BINARY=$(PROGRAM) $(TEST) -count=1 -p 3 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e ./gate ./hooks ./... # the longest first; what programs did is never taken from Go's cache
 
 controlplane: ## build the control plane for tests into the cache, if it is not there
 	@echo "control plane: built on first use, about 15 minutes on two cores; then cached (SAFEDRAIN_TEST_BIN names ready binaries)"
 	cd test && go run ./cmd/cluster build
 
 sweep: controlplane ## try all random inputs against Kubernetes' own code, of which `make test` tries a part
-	cd test && SAFEDRAIN_TEST_SWEEP=1 go test $(TEST_FLAGS) -count=1 -v -timeout 2h -run '$(SWEEPS)' ./guardtest ./placement ./gate
+	cd test && SAFEDRAIN_TEST_SWEEP=1 $(TEST) $(TEST_FLAGS) -count=1 -v -timeout 2h -run '$(SWEEPS)' ./guardtest ./placement ./gate
 
 cluster: controlplane ## start a control plane that stays, with fake nodes and the example, and print its kubeconfig
 	cd test && go run ./cmd/cluster up $(if $(EXAMPLE),-example $(abspath $(EXAMPLE)))
@@ -79,11 +82,11 @@ cluster-down: ## end what `make cluster` started
 	cd test && go run ./cmd/cluster down
 
 dataplane: controlplane ## test the data plane and measure drains on it, a short form of about thirteen minutes; needs root, see dataplane-packages
-	cd test && DATAPLANE=short go test -count=1 -p 1 -timeout 20m $$(go list ./dataplane/... | grep -v /experiments)
-	cd test && DATAPLANE=short go test -count=1 -v -timeout 15m ./dataplane/experiments
+	cd test && DATAPLANE=short $(TEST) -count=1 -p 1 -timeout 20m $$(go list ./dataplane/... | grep -v /experiments)
+	cd test && DATAPLANE=short $(TEST) -count=1 -v -timeout 15m ./dataplane/experiments
 
 dataplane-full: controlplane ## measure everything, five times in both modes of kube-proxy, into docs/results; goes on where it was stopped
-	cd test && DATAPLANE=full DATAPLANE_RESULTS='$(CURDIR)/docs/results' go test -count=1 -v -timeout 6h ./dataplane/experiments
+	cd test && DATAPLANE=full DATAPLANE_RESULTS='$(CURDIR)/docs/results' $(TEST) -count=1 -v -timeout 6h ./dataplane/experiments
 
 dataplane-up: controlplane ## start a cluster that stays and carries packets, on network namespaces; needs root
 	cd test && go run ./cmd/dataplane up $(DATAPLANE_NAME:%=-name %) $(DATAPLANE_FLAGS)

@@ -212,7 +212,8 @@ func (a *attempt) take(ctx context.Context, name string, phase Phase) (*Held, er
 // prepare builds the claim on a node out of what stands there; a claim that is taken up keeps what it has set.
 func (a *attempt) prepare(name string, phase Phase) (*Held, *Claim, State) {
 	node := a.nodes[name]
-	h := &Held{c: a.c, name: name, node: node, before: stateOf(node), AlreadyCordoned: node.Spec.Unschedulable}
+	h := newHeld(a.c, name, node)
+	h.before, h.AlreadyCordoned = stateOf(node), node.Spec.Unschedulable
 	next := &Claim{Set: []string{}}
 	// A claim that cannot be read was refused before.
 	if was, err := Of(node); err == nil && was != nil {
@@ -262,7 +263,7 @@ func ignoreNotFound(err error) error {
 // Adopt takes the claim on a node for its undoing, whoever holds it: a person who types uncordon means it. It returns nil
 // when the node has no claim. A live run finds out before its next step.
 func (c *Claimer) Adopt(ctx context.Context, name string) (*Held, error) {
-	h := &Held{c: c, name: name}
+	h := newHeld(c, name, nil)
 	node, err := h.read(ctx)
 	if err != nil {
 		return nil, err

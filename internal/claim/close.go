@@ -10,7 +10,7 @@ import (
 // Close takes up the claim of this run on a node for its undoing: its phase is closing from then on, and nobody is let go
 // under it any more. It returns nil when there is no claim, and *LostTo when it is another run's.
 func (c *Claimer) Close(ctx context.Context, name string) (*Held, error) {
-	h := &Held{c: c, name: name}
+	h := newHeld(c, name, nil)
 	for range conflictTries {
 		node, err := h.read(ctx)
 		if err != nil {

@@ -14,11 +14,7 @@ import (
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
-// conflictTries bounds the retries of one patch; each of them reads the node anew.
-const conflictTries = 20
-
-// Held is a claim of this run on one node. Its methods may be called from several goroutines: they conflict at the API,
-// not here, and the loser reads again.
+// Held is a claim of this run on one node. Its methods may be called from several goroutines; their changes share patches.
 type Held struct {
 	c *Claimer
 	// Was is the claim of an earlier run that was taken up, nil when there was none.
@@ -26,13 +22,20 @@ type Held struct {
 	// AlreadyCordoned says that the node was unschedulable when this run claimed it.
 	AlreadyCordoned bool
 
-	mu   sync.Mutex
-	node *corev1.Node // as last seen
-	name string
+	turn chan struct{} // held by the goroutine that writes
+
+	mu    sync.Mutex
+	node  *corev1.Node // as last seen
+	queue []*write     // changes that wait to be written
+	name  string
 	// what stood there before the claim of this run, for a ticket that lost
 	before       State
 	beforeClaim  *string
 	mineCordoned bool
+}
+
+func newHeld(c *Claimer, name string, node *corev1.Node) *Held {
+	return &Held{c: c, name: name, node: node, turn: make(chan struct{}, 1)}
 }
 
 // Name is the name of the node.
@@ -87,41 +90,10 @@ func (h *Held) mine(node *corev1.Node) (*Claim, error) {
 // Update changes the claim and what it sets, in one patch that only succeeds while the claim is this run's. change may
 // be called several times, on what the node has then. A node that is gone is a NotFound error.
 func (h *Held) Update(ctx context.Context, change func(*Claim, *State)) error {
-	return h.write(ctx, func(c *Claim, s *State) *Claim {
+	return h.write(ctx, func(_ *corev1.Node, c *Claim, s *State) *Claim {
 		change(c, s)
 		return c
 	})
-}
-
-// write is Update for a change that may also end the claim, by returning nil.
-func (h *Held) write(ctx context.Context, change func(*Claim, *State) *Claim) error {
-	node, fresh := h.Node(), false
-	for range conflictTries {
-		c, err := h.mine(node)
-		if err != nil {
-			return err
-		}
-		state := stateOf(node)
-		var value *string
-		if next := change(c.clone(), &state); next != nil {
-			text := next.String()
-			value = &text
-		}
-		after, err := apply(ctx, h.c.Nodes, node, state, value)
-		if err == nil && (after != node || fresh) {
-			h.see(after)
-			return nil
-		}
-		// With nothing to write nobody has said yet that the claim is still this run's.
-		fresh = err == nil
-		if err != nil && !apierrors.IsConflict(err) {
-			return fmt.Errorf("patch node %q: %w", h.name, err)
-		}
-		if node, err = h.read(ctx); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("patch node %q: it changed %d times in a row under the patch; run the command again", h.name, conflictTries)
 }
 
 func (h *Held) read(ctx context.Context) (*corev1.Node, error) {
@@ -170,8 +142,8 @@ func (h *Held) Renew(ctx context.Context) error {
 // it; else the error is that of [Held.Check].
 func (h *Held) Finish(ctx context.Context, change func(*Claim)) error {
 	var against error
-	err := h.write(ctx, func(c *Claim, _ *State) *Claim {
-		if against = h.inspect(h.Node()); against == nil {
+	err := h.write(ctx, func(node *corev1.Node, c *Claim, _ *State) *Claim {
+		if against = h.inspect(node); against == nil {
 			change(c)
 		}
 		return c
@@ -233,7 +205,7 @@ func Uncordon(c *Claim, s *State) {
 // It returns what it removed.
 func (h *Held) Undo(ctx context.Context) ([]string, error) {
 	var removed []string
-	err := h.write(ctx, func(c *Claim, s *State) *Claim {
+	err := h.write(ctx, func(_ *corev1.Node, c *Claim, s *State) *Claim {
 		removed = c.clone().Set
 		Include(c, s)
 		Uncordon(c, s)
@@ -244,7 +216,7 @@ func (h *Held) Undo(ctx context.Context) ([]string, error) {
 
 // Clear removes the claim and nothing else.
 func (h *Held) Clear(ctx context.Context) error {
-	return h.write(ctx, func(*Claim, *State) *Claim { return nil })
+	return h.write(ctx, func(*corev1.Node, *Claim, *State) *Claim { return nil })
 }
 
 // back puts the node to what stood there before this run claimed it: for a ticket that lost.

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,35 @@ func TestDrainOfALocalService(t *testing.T) {
 			if e.uid == "" || e.grace != nil {
 				t.Errorf("%s: uid %q, grace %v", e, e.uid, e.grace)
 			}
+		}
+	})
+}
+
+// TestManyServicesOfANode: what is noted of many Services at the same time costs a few patches, and none fails because
+// the others changed the node under it.
+func TestManyServicesOfANode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 40
+		w := newWorld("n1", "n2")
+		for i := range many {
+			w.service(fmt.Sprintf("lb%d", i), "n1", "n2")
+		}
+		w.hook.settle = 2 * time.Second
+		res := w.runner(t, "r1").Drain(t.Context(), options("n1"))
+		if res.Outcome != Done {
+			t.Fatalf("outcome %d: %v", res.Outcome, res.Err)
+		}
+		c, err := claim.Of(w.api.node("n1"))
+		if err != nil || len(c.Services) != many {
+			t.Fatalf("%d Services in the claim, %v; want %d", len(c.Services), err, many)
+		}
+		for name, s := range c.Services {
+			if s.ProofAt == nil || !s.Released {
+				t.Errorf("%s: %+v, want a proof and its release", name, s)
+			}
+		}
+		if got := len(w.api.calls("patch")); got >= many {
+			t.Errorf("%d patches for %d Services", got, many)
 		}
 	})
 }

@@ -38,7 +38,7 @@ func (n *nodeRun) leave(ctx context.Context, dep *departure) error {
 		n.emit(NotProven{Node: n.name, Service: dep.key.String(), Hook: dep.hookName, Accepted: dep.accepted, Settle: dep.settle})
 	}
 	if dep.way != wayProve {
-		if err := n.settle(ctx, dep); err != nil {
+		if err := n.settle(ctx, dep, nothing); err != nil {
 			return err
 		}
 	}
@@ -125,7 +125,7 @@ func (n *nodeRun) proveToLast(ctx context.Context, dep *departure) error {
 		if err := n.prove(ctx, dep); err != nil {
 			return err
 		}
-		if err := n.settle(ctx, dep); err != nil || dep.settle <= 0 {
+		if err := n.settle(ctx, dep, n.recordProof); err != nil || dep.settle <= 0 {
 			return err
 		}
 		again, err := n.lookOnce(ctx, dep)
@@ -178,7 +178,7 @@ func (n *nodeRun) lookOnce(ctx context.Context, dep *departure) (lbhooks.Proof, 
 	return dep.hook.Prove(ctx, n.target(dep))
 }
 
-// prove waits for the hook's proof and records it in the claim.
+// prove waits for the hook's proof.
 func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 	if dep.hook == nil {
 		return n.notOut(dep, fmt.Errorf("no hook %q", dep.hookName))
@@ -222,5 +222,5 @@ func (n *nodeRun) prove(ctx context.Context, dep *departure) error {
 		Node: n.name, Service: dep.key.String(), Hook: dep.hookName, By: proof.By, Evidence: proof.Evidence,
 		After: n.Clock.Since(start), Settle: dep.settle,
 	})
-	return n.recordProof(ctx, dep)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type port struct {
 	sick   *sickness
 	hook   *healthcheck.Hook
 	own    types.NamespacedName
+	owner  types.NamespacedName // of the port as it is served now
 }
 
 // sickness is the health of the kube-proxy itself.
@@ -92,7 +94,7 @@ func (p *port) Traits() hooktest.Traits {
 
 // Show makes kube-proxy see endpoints. In: one. Out: none. Moving: one, but kube-proxy itself is sick. Lying: the port is
 // another Service's. Nobody: the Service is gone.
-func (p *port) Show(_ context.Context, s hooktest.State) error {
+func (p *port) Show(ctx context.Context, s hooktest.State) error {
 	number := uint16(p.scene.service.Spec.HealthCheckNodePort)
 	owner, local := p.own, 1
 	switch s {
@@ -107,10 +109,32 @@ func (p *port) Show(_ context.Context, s hooktest.State) error {
 	if s == hooktest.Nobody {
 		services = nil
 	}
-	if err := p.server.SyncServices(services); err != nil {
+	if owner != p.owner {
+		// kube-proxy gives up on a port that is not free yet, and frees one in its own time.
+		if err := p.serve(ctx, nil); err != nil {
+			return err
+		}
+	}
+	p.owner = owner
+	if err := p.serve(ctx, services); err != nil {
 		return err
 	}
 	return p.server.SyncEndpoints(map[types.NamespacedName]int{owner: local})
+}
+
+// serve has kube-proxy serve the port, or with no Service close it, and waits until it does.
+func (p *port) serve(ctx context.Context, services map[types.NamespacedName]uint16) error {
+	if err := p.server.SyncServices(services); err != nil {
+		return err
+	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(p.scene.service.Spec.HealthCheckNodePort)))
+	return controlplane.Poll(ctx, 2*time.Minute, "kube-proxy on "+address, func(ctx context.Context) (bool, string, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return (err == nil) == (len(services) > 0), fmt.Sprint(err), nil
+	})
 }
 
 func TestHealthCheck(t *testing.T) {
