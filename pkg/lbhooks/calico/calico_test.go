@@ -175,17 +175,21 @@ func TestMatch(t *testing.T) {
 			svc: service(cluster), conditions: discoveryv1.EndpointConditions{Ready: &no}, seats: "N+ N+ N+",
 			objects: []*unstructured.Unstructured{config(map[string]any{"serviceLoadBalancerIPs": blocks("192.0.2.0/24"), "serviceLoadBalancerAggregation": "Disabled"})},
 		},
-		"label true":            {objects: []*unstructured.Unstructured{lb}, n1: node("n1", label, "true"), seats: "N N+ N+"},
-		"label false":           {objects: []*unstructured.Unstructured{lb}, n1: node("n1", label, "false"), seats: "Y+ N+ N+"},
-		"label of Karpenter":    {objects: []*unstructured.Unstructured{lb}, n1: node("n1", label, "karpenter"), seats: "Y+ N+ N+"},
-		"label of a drain":      {objects: []*unstructured.Unstructured{lb}, n1: claimed, seats: "? N+ N+"},
-		"observed in":           {objects: []*unstructured.Unstructured{lb, status("n1", routes, "192.0.2.10/32")}, seats: "Y+ N+ N+", proof: true, says: "observed on 1 nodes"},
-		"observed out":          {objects: []*unstructured.Unstructured{lb, status("n1", routes, "198.51.100.0/24")}, seats: "N+ N+ N+", proof: true},
-		"observed, label of us": {objects: []*unstructured.Unstructured{lb, status("n1", routes, "192.0.2.0/24")}, n1: claimed, seats: "Y N+ N+", proof: true},
-		"a status without":      {objects: []*unstructured.Unstructured{lb, status("n1", []any{"BGP"})}, seats: "Y+ N+ N+"},
-		"leaving, observed":     {objects: []*unstructured.Unstructured{lb, status("n1", routes, "192.0.2.10/32")}, going: []string{"n1"}, seats: "Y+ N+ N+", proof: true},
-		"leaving, unseen":       {objects: []*unstructured.Unstructured{lb, status("n2", routes)}, going: []string{"n1"}, seats: "Y+ N+ N+", says: "shows it for n1"},
-		"another range":         {objects: []*unstructured.Unstructured{config(map[string]any{"serviceLoadBalancerIPs": blocks("198.51.100.0/24")})}, seats: ""},
+		"label true":                       {objects: []*unstructured.Unstructured{lb}, n1: node("n1", label, "true"), seats: "N N+ N+"},
+		"label false":                      {objects: []*unstructured.Unstructured{lb}, n1: node("n1", label, "false"), seats: "Y+ N+ N+"},
+		"label of Karpenter":               {objects: []*unstructured.Unstructured{lb}, n1: node("n1", label, "karpenter"), seats: "Y+ N+ N+"},
+		"label of a drain":                 {objects: []*unstructured.Unstructured{lb}, n1: claimed, seats: "? N+ N+"},
+		"policy Cluster, label true":       {svc: service(cluster), objects: []*unstructured.Unstructured{lb}, n1: node("n1", label, "true"), seats: "N Y+ Y+"},
+		"policy Cluster, label of a drain": {svc: service(cluster), objects: []*unstructured.Unstructured{lb}, n1: claimed, seats: "? Y+ Y+"},
+		"policy Cluster, observed":         {svc: service(cluster), objects: []*unstructured.Unstructured{lb, status("n2", routes), status("n3", routes, "192.0.2.0/25")}, seats: "Y+ N+ Y+", proof: true, says: "observed on 2 nodes"},
+		"a virtual node":                   {objects: []*unstructured.Unstructured{lb, status("n1", routes, "192.0.2.10/32")}, n1: node("n1", "type", "virtual-kubelet"), seats: "N N+ N+", says: "observed on 0 nodes"},
+		"observed in":                      {objects: []*unstructured.Unstructured{lb, status("n1", routes, "192.0.2.10/32")}, seats: "Y+ N+ N+", proof: true, says: "observed on 1 nodes"},
+		"observed out":                     {objects: []*unstructured.Unstructured{lb, status("n1", routes, "198.51.100.0/24")}, seats: "N+ N+ N+", proof: true},
+		"observed, label of us":            {objects: []*unstructured.Unstructured{lb, status("n1", routes, "192.0.2.0/24")}, n1: claimed, seats: "Y N+ N+", proof: true},
+		"a status without":                 {objects: []*unstructured.Unstructured{lb, status("n1", []any{"BGP"})}, seats: "Y+ N+ N+"},
+		"leaving, observed":                {objects: []*unstructured.Unstructured{lb, status("n1", routes, "192.0.2.10/32")}, going: []string{"n1"}, seats: "Y+ N+ N+", proof: true},
+		"leaving, unseen":                  {objects: []*unstructured.Unstructured{lb, status("n2", routes)}, going: []string{"n1"}, seats: "Y+ N+ N+", says: "shows it for n1"},
+		"another range":                    {objects: []*unstructured.Unstructured{config(map[string]any{"serviceLoadBalancerIPs": blocks("198.51.100.0/24")})}, seats: ""},
 		"an external address": {
 			svc: service(func(s *corev1.Service) { s.Spec.Type = "NodePort"; s.Spec.ExternalIPs = []string{"198.51.100.7"} }), seats: "Y+ N+ N+", says: "198.51.100.7 is in serviceExternalIPs 198.51.100.0/24",
 			objects: []*unstructured.Unstructured{config(map[string]any{"serviceExternalIPs": blocks("198.51.100.0/24")})},
@@ -226,5 +230,22 @@ func TestMatch(t *testing.T) {
 				t.Errorf("grace %v, want it for policy Local only", r.HealthCheck)
 			}
 		})
+	}
+}
+
+// TestFewSeats: of many nodes a Service lists its own only, so that it costs little in a large cluster.
+func TestFewSeats(t *testing.T) {
+	o := &hooktest.Objects{Customs: []*unstructured.Unstructured{config(map[string]any{"serviceLoadBalancerIPs": blocks("192.0.2.0/24")})}}
+	for i := range 1000 {
+		name := fmt.Sprintf("n%d", i)
+		o.AllNodes = append(o.AllNodes, node(name))
+		o.Customs = append(o.Customs, status(name, []any{"Routes"}, fmt.Sprintf("10.%d.%d.0/26", i/250, i%250)))
+	}
+	o.Customs = append(o.Customs, status("n7", []any{"Routes"}, "192.0.2.10/32"))
+	svc := service()
+	o.AllSlices = []*discoveryv1.EndpointSlice{hooktest.Slice(svc, discoveryv1.EndpointConditions{}, "n7", "n8", "gone")}
+	r, ok := calico.New(nil, clock.RealClock{}).Match(svc, o)
+	if !ok || len(r.Seats) != 2 || r.Seat("n7").In != lbhooks.Yes || r.Seat("n8").In != lbhooks.No || r.Seat("gone").In != lbhooks.No {
+		t.Errorf("matches %v, %d seats: %v", ok, len(r.Seats), r.Seats)
 	}
 }

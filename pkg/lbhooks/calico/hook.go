@@ -35,6 +35,7 @@ type Hook struct {
 	dynamic  dynamic.Interface
 	renewals *lease.Renewals
 	memo     lbhooks.Memo[*world]
+	steady   lbhooks.Memo[*installation]
 }
 
 var _ lbhooks.Hook = (*Hook)(nil)
@@ -63,7 +64,7 @@ func (h *Hook) Describe() lbhooks.Description {
 
 // Match takes a Service with an address that Calico is set up to advertise.
 func (h *Hook) Match(svc *corev1.Service, objects lbhooks.Objects) (lbhooks.Rotation, bool) {
-	w := h.memo.Get(objects, newWorld)
+	w := h.memo.Get(objects, func(o lbhooks.Objects) *world { return newWorld(o, h.steady.GetSteady(o, newInstallation)) })
 	m := match{world: w, svc: svc, objects: objects}
 	m.addresses, m.reason = w.advertised(svc)
 	if len(m.addresses) == 0 {

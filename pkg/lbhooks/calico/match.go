@@ -3,6 +3,7 @@ package calico
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,34 +29,51 @@ func (m *match) local() bool {
 func (m *match) rotation() lbhooks.Rotation {
 	r := lbhooks.Rotation{
 		Hook: Name, Reason: m.reason, Removal: lbhooks.RemovalLabel, Follows: m.local(), ZoneBlind: true, Seats: map[string]lbhooks.Seat{},
-		Rest: lbhooks.Seat{In: lbhooks.No, Why: "no such node"},
 	}
 	ready := lbhooks.NodesWith(m.objects.Slices(m.svc.Namespace, m.svc.Name), lbhooks.EndpointReady)
-	observed := 0
-	var unseen []string
-	for _, n := range m.nodes {
-		seat := m.seat(n, ready)
-		if s, ok := m.statuses[n.Name]; ok && seat.Why != virtual {
-			observed++
-			seat.In, seat.Why = lbhooks.No, fmt.Sprintf("CalicoNodeStatus %s shows no route of its own to it", s.name)
-			if route, in := s.originates(m.addresses); in {
-				seat.In, seat.Why = lbhooks.Yes, fmt.Sprintf("CalicoNodeStatus %s: it originates %s", s.name, route)
-			}
-		} else if seat.In != lbhooks.No && m.objects.Leaving(n.Name) {
-			unseen = append(unseen, n.Name)
-		}
-		r.Seats[n.Name] = seat
+	if !m.local() && (!m.single || len(ready) > 0) {
+		r.Rest, r.Shared = advertising, m.everybody()
+	} else {
+		r.Rest, r.Shared = idle, m.nobody()
 	}
+	if m.local() {
+		for name := range ready {
+			if n := m.node(name); n != nil {
+				r.Seats[name] = m.seat(n, true)
+			}
+		}
+	}
+	m.observe(&r)
+	observed := m.observed()
 	r.Evidence = fmt.Sprintf("Calico's rule: nodes with a ready endpoint and without the label; observed on %d nodes", observed)
 	if !m.local() {
 		r.Evidence = fmt.Sprintf("Calico's rule: every node without the label; observed on %d nodes", observed)
 	}
+	unseen := slices.DeleteFunc(slices.Clone(m.leaving()), func(node string) bool {
+		_, seen := m.statuses[node]
+		return seen || r.Seat(node).In == lbhooks.No
+	})
 	r.Provable = len(unseen) == 0 && observed > 0
 	if !r.Provable {
 		r.NoProof = "the label withdraws the routes of a node, but no CalicoNodeStatus of class Routes shows it" + of(unseen)
 	}
 	m.grace(&r)
 	return r
+}
+
+// observe seats the nodes whose status shows a route to the Service.
+func (m *match) observe(r *lbhooks.Rotation) {
+	for _, route := range m.routes.to(m.addresses) {
+		for _, name := range m.routes[route] {
+			n := m.node(name)
+			if n == nil || lbhooks.Virtual(n) || r.Seats[name].In == lbhooks.Yes {
+				continue
+			}
+			r.Seats[name] = lbhooks.Seat{
+				In: lbhooks.Yes, Eligible: !excludes(n), Why: fmt.Sprintf("CalicoNodeStatus %s: it originates %s", m.statuses[name].name, route),
+			}
+		}
+	}
 }
 
 func of(nodes []string) string {
@@ -65,28 +83,38 @@ func of(nodes []string) string {
 	return " for " + strings.Join(nodes, ", ")
 }
 
-const virtual = "a virtual node"
+// The seats of nodes that nothing is special about.
+var (
+	advertising = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "advertises it"}
+	idle        = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no ready endpoint"}
+)
 
 // seat is a node's place by Calico's rule: confd/pkg/backends/calico/routes.go advertiseThisService, and client.go
 // updateGlobalRoutes for the ranges that every node advertises. The label of a drain that is under way is a request, not
-// yet a fact.
-func (m *match) seat(n *corev1.Node, ready map[string]bool) lbhooks.Seat {
-	claimed := lbhooks.Claimed(n)
-	in := ready[n.Name]
-	if !m.local() {
-		in = !m.single || len(ready) > 0
-	}
+// yet a fact. A node with a status is where that shows it, see observe.
+func (w *world) seat(n *corev1.Node, in bool) lbhooks.Seat {
+	status, observed := w.statuses[n.Name]
 	switch {
 	case lbhooks.Virtual(n):
-		return lbhooks.Seat{In: lbhooks.No, Why: virtual}
-	case excludes(n) && claimed && in:
+		return lbhooks.Seat{In: lbhooks.No, Why: "a virtual node"}
+	case observed:
+		return lbhooks.Seat{In: lbhooks.No, Eligible: !excludes(n), Why: status.silent}
+	case excludes(n) && in && lbhooks.Claimed(n):
 		return lbhooks.Seat{In: lbhooks.Unknown, Why: "labelled by a drain, nothing confirms that its routes are withdrawn"}
 	case excludes(n):
 		return lbhooks.Seat{In: lbhooks.No, Why: "label " + lbhooks.ExcludeLabel + "=true"}
 	case in:
-		return lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "advertises it" + ignored(n)}
+		seat := advertising
+		seat.Why += ignored(n)
+		return seat
 	}
-	return lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no ready endpoint"}
+	return idle
+}
+
+// beside is the seat of a node, and whether it is another one than that of the nodes that nothing is special about.
+func (w *world) beside(n *corev1.Node, in bool) (lbhooks.Seat, bool) {
+	seat := w.seat(n, in)
+	return seat, seat != advertising && seat != idle
 }
 
 // ignored points out an exclude label that Calico does not obey.

@@ -4,34 +4,81 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/lbhooks/pool"
 )
 
-// world is what Calico advertises, the same for all Services.
+// world is what Calico advertises and where, the same for all Services.
 type world struct {
+	*installation
+
 	nodes     []*corev1.Node
+	nobody    func() map[string]lbhooks.Seat // seats beside idle, where no node advertises
+	everybody func() map[string]lbhooks.Seat // seats beside advertising, where all do
+	leaving   func() []string                // nodes
+	observed  func() int                     // nodes whose routes are told
+}
+
+// installation is what of it nodes have no part in, which change more often than the rest.
+type installation struct {
 	balancers []netip.Prefix // serviceLoadBalancerIPs
 	externals []netip.Prefix // serviceExternalIPs
 	single    bool           // serviceLoadBalancerAggregation is Disabled: a route a Service, of policy Cluster too
 	statuses  map[string]status
+	routes    routes
 }
 
 // status is what a CalicoNodeStatus of class Routes says of a node.
 type status struct {
 	name   string
 	node   string
+	silent string         // that it shows no route to a Service
 	static []netip.Prefix // what the node originates
 	period int64          // seconds between two updates; 0 when it is never updated
 	at     string         // RFC 3339, of the last update
 }
 
-func newWorld(objects lbhooks.Objects) *world {
-	w := &world{nodes: objects.Nodes(), statuses: map[string]status{}}
+func newWorld(objects lbhooks.Objects, in *installation) *world {
+	w := &world{installation: in, nodes: objects.Nodes()}
+	w.nobody = pool.LeftOut(w.nodes, func(n *corev1.Node) (lbhooks.Seat, bool) { return w.beside(n, false) })
+	w.everybody = pool.LeftOut(w.nodes, func(n *corev1.Node) (lbhooks.Seat, bool) { return w.beside(n, true) })
+	w.leaving = sync.OnceValue(func() (names []string) {
+		for _, n := range w.nodes {
+			if objects.Leaving(n.Name) {
+				names = append(names, n.Name)
+			}
+		}
+		return names
+	})
+	w.observed = sync.OnceValue(func() (observed int) {
+		for name := range w.statuses {
+			if n := w.node(name); n != nil && !lbhooks.Virtual(n) {
+				observed++
+			}
+		}
+		return observed
+	})
+	return w
+}
+
+// node returns the node of that name, nil when there is none.
+func (w *world) node(name string) *corev1.Node {
+	i, ok := slices.BinarySearchFunc(w.nodes, name, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
+	if !ok {
+		return nil
+	}
+	return w.nodes[i]
+}
+
+func newInstallation(objects lbhooks.Objects) *installation {
+	w := &installation{statuses: map[string]status{}}
 	for _, g := range groups {
 		for _, u := range objects.Custom(schema.GroupKind{Group: g.name, Kind: "BGPConfiguration"}) {
 			if u.GetName() != "default" {
@@ -48,7 +95,37 @@ func newWorld(objects lbhooks.Objects) *world {
 			}
 		}
 	}
+	w.routes = routesOf(w.statuses)
 	return w
+}
+
+// routes are the nodes that originate each route, sorted.
+type routes map[netip.Prefix][]string
+
+func routesOf(statuses map[string]status) routes {
+	out := routes{}
+	for node, s := range statuses {
+		for _, p := range s.static {
+			out[p] = append(out[p], node)
+		}
+	}
+	for _, nodes := range out {
+		slices.Sort(nodes)
+	}
+	return out
+}
+
+// to lists the routes that lead to one of some addresses, the longest first.
+func (r routes) to(addresses []netip.Addr) []netip.Prefix {
+	var out []netip.Prefix
+	for _, a := range addresses {
+		for bits := a.BitLen(); bits >= 0; bits-- {
+			if p, err := a.Prefix(bits); err == nil && len(r[p]) > 0 && !slices.Contains(out, p) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
 }
 
 func cidrs(u *unstructured.Unstructured, field string) []netip.Prefix {
@@ -69,7 +146,7 @@ func cidrs(u *unstructured.Unstructured, field string) []netip.Prefix {
 
 // statusOf reads a status; false for one that does not tell routes.
 func statusOf(u *unstructured.Unstructured) (status, bool) {
-	s := status{name: u.GetName()}
+	s := status{name: u.GetName(), silent: "CalicoNodeStatus " + u.GetName() + " shows no route of its own to it"}
 	s.node, _, _ = unstructured.NestedString(u.Object, "spec", "node")
 	s.period, _, _ = unstructured.NestedInt64(u.Object, "spec", "updatePeriodSeconds")
 	s.at, _, _ = unstructured.NestedString(u.Object, "status", "lastUpdated")
@@ -103,7 +180,7 @@ func (s *status) originates(addresses []netip.Addr) (netip.Prefix, bool) {
 
 // advertised returns the addresses of a Service that Calico advertises: confd/pkg/backends/calico/routes.go,
 // getAllRoutesForService. The load balancer class plays no part.
-func (w *world) advertised(svc *corev1.Service) ([]netip.Addr, string) {
+func (w *installation) advertised(svc *corev1.Service) ([]netip.Addr, string) {
 	var out []netip.Addr
 	reason := ""
 	add := func(addr netip.Addr, blocks []netip.Prefix, field string) {

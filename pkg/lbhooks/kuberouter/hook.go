@@ -32,7 +32,10 @@ const (
 const noLever = "nothing takes a node out before its pods are gone: kube-router reads no label, and keeps the route while an endpoint of the node is listed, ready or not"
 
 // Hook is the hook kube-router.
-type Hook struct{ memo lbhooks.Memo[*world] }
+type Hook struct {
+	memo   lbhooks.Memo[*world]
+	steady lbhooks.Memo[*installation]
+}
 
 var _ lbhooks.Hook = (*Hook)(nil)
 
@@ -49,7 +52,7 @@ func (h *Hook) Describe() lbhooks.Description {
 
 // Match takes a Service whose outside address kube-router advertises: by its flags, or by an annotation.
 func (h *Hook) Match(svc *corev1.Service, objects lbhooks.Objects) (lbhooks.Rotation, bool) {
-	w := h.memo.Get(objects, newWorld)
+	w := h.memo.Get(objects, func(o lbhooks.Objects) *world { return newWorld(o, h.steady.GetSteady(o, newInstallation)) })
 	reason := w.advertises(svc)
 	if reason == "" {
 		return lbhooks.Rotation{}, false

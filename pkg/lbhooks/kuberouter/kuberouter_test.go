@@ -2,6 +2,7 @@ package kuberouter_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -112,6 +113,26 @@ func TestMatch(t *testing.T) {
 				t.Errorf("reason %q, want %q in it", r.Reason, test.says)
 			}
 		})
+	}
+}
+
+// TestFewSeats: of many nodes a Service lists its own only, so that it costs little in a large cluster.
+func TestFewSeats(t *testing.T) {
+	o := &hooktest.Objects{Pods: map[string][]*corev1.Pod{}}
+	for i := range 1000 {
+		name := fmt.Sprintf("n%d", i)
+		o.AllNodes = append(o.AllNodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		if i != 8 {
+			o.Pods[kuberouter.Name] = append(o.Pods[kuberouter.Name], agent(name, "--advertise-loadbalancer-ip"))
+		}
+	}
+	for _, svc := range []*corev1.Service{service(), service(cluster)} {
+		o.AllSlices = []*discoveryv1.EndpointSlice{hooktest.Slice(svc, discoveryv1.EndpointConditions{}, "n7", "n8", "gone")}
+		local := svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+		r, ok := kuberouter.New().Match(svc, o)
+		if !ok || len(r.Seats) > 1 || r.Seat("n7").In != lbhooks.Yes || r.Seat("n8").In != lbhooks.No || (r.Seat("n9").In == lbhooks.No) != local {
+			t.Errorf("local %v: matches %v, %d seats: %v", local, ok, len(r.Seats), r.Seats)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package kuberouter
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,18 +10,32 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
+	"github.com/safedrain/safedrain/pkg/lbhooks/pool"
 )
 
-// world is kube-router as its pods tell, the same for all Services.
+// world is kube-router on the nodes, the same for all Services.
 type world struct {
-	nodes               []*corev1.Node
+	*installation
+
+	nodes []*corev1.Node
+	out   func() map[string]lbhooks.Seat // nodes that advertise nothing
+}
+
+// installation is what its pods tell, which change less often than nodes.
+type installation struct {
 	agents              map[string]bool // nodes with a Ready kube-router
 	known               bool
 	balancers, external bool // flags: such addresses of every Service are advertised
 }
 
-func newWorld(objects lbhooks.Objects) *world {
-	w := &world{nodes: objects.Nodes(), agents: map[string]bool{}}
+func newWorld(objects lbhooks.Objects, in *installation) *world {
+	w := &world{installation: in, nodes: objects.Nodes()}
+	w.out = pool.LeftOut(w.nodes, w.barred)
+	return w
+}
+
+func newInstallation(objects lbhooks.Objects) *installation {
+	w := &installation{agents: map[string]bool{}}
 	for _, pod := range objects.Agents(Name) {
 		if pod.Spec.NodeName == "" {
 			continue
@@ -47,7 +62,7 @@ func newWorld(objects lbhooks.Objects) *world {
 
 // advertises says why an outside address of the Service is advertised; "" when none is: pkg/controllers/routing/ecmp_vip.go,
 // getAllVIPsForService and shouldAdvertiseService. An annotation wins over a flag.
-func (w *world) advertises(svc *corev1.Service) string {
+func (w *installation) advertises(svc *corev1.Service) string {
 	_, skip := svc.Annotations[annotationSkip]
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(lbhooks.Addresses(svc)) > 0 && !skip {
 		if why := said(svc, annotationBalancer, w.balancers, "--advertise-loadbalancer-ip"); why != "" {
@@ -73,27 +88,33 @@ func said(svc *corev1.Service, annotation string, flag bool, name string) string
 	return ""
 }
 
+// barred returns the seat of a node that advertises nothing, false for one that may.
+func (w *world) barred(n *corev1.Node) (lbhooks.Seat, bool) {
+	switch {
+	case lbhooks.Virtual(n):
+		return pool.Out("a virtual node")
+	case w.known && !w.agents[n.Name]:
+		return pool.Out("no Ready kube-router on it")
+	}
+	return lbhooks.Seat{}, false
+}
+
 func (w *world) rotation(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation {
 	local := svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal || svc.Annotations[annotationLocal] == "true"
+	advertising := lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "advertises it"}
 	r := lbhooks.Rotation{
 		Hook: Name, Removal: lbhooks.RemovalNone, Follows: local, FollowsServing: true, ZoneBlind: true, NoProof: noLever,
-		Seats: map[string]lbhooks.Seat{},
-		Rest:  lbhooks.Seat{In: lbhooks.No, Why: "no such node"}, Evidence: "kube-router's rule: every node it runs on",
+		Shared: w.out(), Rest: advertising, Evidence: "kube-router's rule: every node it runs on",
 	}
-	if local {
-		r.Evidence = "kube-router's rule: every node with an endpoint in the slices, ready or not"
+	if !local {
+		return r
 	}
-	listed := lbhooks.NodesWith(objects.Slices(svc.Namespace, svc.Name), func(discoveryv1.EndpointConditions) bool { return true })
-	for _, n := range w.nodes {
-		switch {
-		case lbhooks.Virtual(n):
-			r.Seats[n.Name] = lbhooks.Seat{In: lbhooks.No, Why: "a virtual node"}
-		case w.known && !w.agents[n.Name]:
-			r.Seats[n.Name] = lbhooks.Seat{In: lbhooks.No, Why: "no Ready kube-router on it"}
-		case !local || listed[n.Name]:
-			r.Seats[n.Name] = lbhooks.Seat{In: lbhooks.Yes, Eligible: true, Why: "advertises it"}
-		default:
-			r.Seats[n.Name] = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no endpoint"}
+	r.Evidence = "kube-router's rule: every node with an endpoint in the slices, ready or not"
+	r.Rest, r.Seats = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no endpoint"}, map[string]lbhooks.Seat{}
+	for node := range lbhooks.NodesWith(objects.Slices(svc.Namespace, svc.Name), func(discoveryv1.EndpointConditions) bool { return true }) {
+		_, there := slices.BinarySearchFunc(w.nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
+		if _, barred := r.Shared[node]; there && !barred {
+			r.Seats[node] = advertising
 		}
 	}
 	return r

@@ -20,9 +20,6 @@ type world struct {
 
 	nodes []*corev1.Node
 	muted []string // nodes with a speaker that hangs, for all Services
-
-	mu    sync.Mutex
-	cache map[string]*eligibility // by the advertisements that apply
 }
 
 // installation is what of it nodes have no part in, which change more often than the rest.
@@ -35,16 +32,19 @@ type installation struct {
 	l2Of, bgpOf   map[types.NamespacedName][]status
 	anyL2, anyBGP bool                      // a status of that kind is at hand, of whatever Service
 	running       map[string][]netip.Prefix // by node, from FRRNodeState
+
+	mu    sync.Mutex
+	cache map[string]*eligibility // by the advertisements that apply, of the nodes that were looked at last
 }
 
 func newWorld(objects lbhooks.Objects, in *installation) *world {
-	w := &world{installation: in, nodes: objects.Nodes(), cache: map[string]*eligibility{}}
+	w := &world{installation: in, nodes: objects.Nodes()}
 	w.muted = w.mute()
 	return w
 }
 
 func newInstallation(objects lbhooks.Objects) *installation {
-	w := &installation{speakers: speakersOf(objects), running: map[string][]netip.Prefix{}}
+	w := &installation{speakers: speakersOf(objects), running: map[string][]netip.Prefix{}, cache: map[string]*eligibility{}}
 	custom := func(group, kind string) []*unstructured.Unstructured {
 		return objects.Custom(schema.GroupKind{Group: group, Kind: kind})
 	}
@@ -91,49 +91,87 @@ func statuses(objects []*unstructured.Unstructured) (map[types.NamespacedName][]
 // configured reports whether any advertisement is at hand; if none is, nobody can tell which nodes may announce.
 func (w *world) configured() bool { return len(w.l2) > 0 || len(w.bgp) > 0 }
 
-// eligibility says which nodes may announce by a set of advertisements.
+// eligibility says which nodes may announce by a set of advertisements. Nobody changes it.
 type eligibility struct {
-	l2, bgp []string                       // sorted
-	rest    lbhooks.Seat                   // of the nodes that are not in seats
-	seats   map[string]lbhooks.Seat        // the smaller part, so that a Service costs little in a large cluster
-	seatOf  func(node string) lbhooks.Seat // of any node
+	l2, bgp []string                // sorted
+	rest    lbhooks.Seat            // of the nodes that are not in seats
+	seats   map[string]lbhooks.Seat // the smaller part, so that a Service costs little in a large cluster
+
+	nodes    []*corev1.Node
+	verdicts []verdict // of each node
 }
 
-// eligible returns who may announce by these advertisements; "all" stands for advertisements that are not at hand.
+// verdict is what is to say of one node.
+type verdict struct {
+	seat    lbhooks.Seat
+	l2, bgp bool
+}
+
+// seatOf returns the seat of any node.
+func (e *eligibility) seatOf(node string) lbhooks.Seat {
+	i, ok := slices.BinarySearchFunc(e.nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
+	if !ok {
+		return lbhooks.Seat{}
+	}
+	return e.verdicts[i].seat
+}
+
+// eligible returns who may announce by these advertisements; "all" stands for advertisements that are not at hand. A node that
+// changes is judged anew and no other: labels change all the time somewhere in a large cluster, and seldom so that it matters.
 func (w *world) eligible(l2, bgp []*advertisement, all bool) *eligibility {
 	key := cacheKey(l2, bgp, all)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e := w.cache[key]; e != nil {
-		return e
+	before := w.cache[key]
+	switch {
+	case before == nil:
+		before = &eligibility{}
+	case slices.Equal(before.nodes, w.nodes):
+		return before
 	}
-	e := &eligibility{seats: map[string]lbhooks.Seat{}}
-	seats := make([]lbhooks.Seat, len(w.nodes))
-	fit := 0
+	e := &eligibility{nodes: w.nodes, verdicts: make([]verdict, len(w.nodes))}
+	same := len(before.nodes) == len(w.nodes)
 	for i, n := range w.nodes {
-		seats[i] = w.seat(n, l2, bgp, all, e)
-		if seats[i].Eligible {
-			fit++
+		if i < len(before.nodes) && before.nodes[i] == n {
+			e.verdicts[i] = before.verdicts[i]
+			continue
 		}
+		e.verdicts[i] = w.verdict(n, l2, bgp, all)
+		same = same && before.nodes[i].Name == n.Name && before.verdicts[i] == e.verdicts[i]
 	}
-	e.rest = lbhooks.Seat{In: lbhooks.No, Eligible: fit*2 > len(w.nodes)}
-	if !e.rest.Eligible {
-		e.rest.Why = "not selected by an advertisement, or no speaker that may announce"
-	}
-	for i, n := range w.nodes {
-		if seats[i].Eligible != e.rest.Eligible {
-			e.seats[n.Name] = seats[i]
-		}
-	}
-	e.seatOf = func(node string) lbhooks.Seat {
-		i, ok := slices.BinarySearchFunc(w.nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
-		if !ok {
-			return lbhooks.Seat{}
-		}
-		return seats[i]
+	if same {
+		e.l2, e.bgp, e.rest, e.seats = before.l2, before.bgp, before.rest, before.seats
+	} else {
+		e.gather()
 	}
 	w.cache[key] = e
 	return e
+}
+
+// gather says of all nodes together what the verdicts say of each.
+func (e *eligibility) gather() {
+	fit := 0
+	for i, v := range e.verdicts {
+		if v.seat.Eligible {
+			fit++
+		}
+		if v.l2 {
+			e.l2 = append(e.l2, e.nodes[i].Name)
+		}
+		if v.bgp {
+			e.bgp = append(e.bgp, e.nodes[i].Name)
+		}
+	}
+	e.rest = lbhooks.Seat{In: lbhooks.No, Eligible: fit*2 > len(e.nodes)}
+	if !e.rest.Eligible {
+		e.rest.Why = "not selected by an advertisement, or no speaker that may announce"
+	}
+	e.seats = map[string]lbhooks.Seat{}
+	for i, v := range e.verdicts {
+		if v.seat.Eligible != e.rest.Eligible {
+			e.seats[e.nodes[i].Name] = v.seat
+		}
+	}
 }
 
 func cacheKey(l2, bgp []*advertisement, all bool) string {
@@ -150,27 +188,25 @@ func cacheKey(l2, bgp []*advertisement, all bool) string {
 	return b.String()
 }
 
-// seat judges one node and notes it among the candidates of each way of announcing.
-func (w *world) seat(n *corev1.Node, l2, bgp []*advertisement, all bool, e *eligibility) lbhooks.Seat {
+// verdict judges one node by itself.
+func (w *world) verdict(n *corev1.Node, l2, bgp []*advertisement, all bool) verdict {
 	if why := w.barred(n); why != "" {
-		return lbhooks.Seat{In: lbhooks.No, Why: why}
+		return verdict{seat: lbhooks.Seat{In: lbhooks.No, Why: why}}
 	}
-	byL2 := all || slices.ContainsFunc(l2, func(ad *advertisement) bool { return ad.selects(n) })
-	selected := all || slices.ContainsFunc(bgp, func(ad *advertisement) bool { return ad.selects(n) })
-	byBGP := all || slices.ContainsFunc(bgp, func(ad *advertisement) bool { return ad.selects(n) && w.hasSession(n, ad.peers) })
-	if byL2 {
-		e.l2 = append(e.l2, n.Name)
-	}
-	if byBGP {
-		e.bgp = append(e.bgp, n.Name)
+	v := verdict{
+		seat: lbhooks.Seat{In: lbhooks.No},
+		l2:   all || slices.ContainsFunc(l2, func(ad *advertisement) bool { return ad.selects(n) }),
+		bgp:  all || slices.ContainsFunc(bgp, func(ad *advertisement) bool { return ad.selects(n) && w.hasSession(n, ad.peers) }),
 	}
 	switch {
-	case byL2 || byBGP:
-		return lbhooks.Seat{In: lbhooks.No, Eligible: true}
-	case selected:
-		return lbhooks.Seat{In: lbhooks.No, Why: "no BGPPeer selects it"}
+	case v.l2 || v.bgp:
+		v.seat.Eligible = true
+	case slices.ContainsFunc(bgp, func(ad *advertisement) bool { return ad.selects(n) }):
+		v.seat.Why = "no BGPPeer selects it"
+	default:
+		v.seat.Why = "no advertisement selects it"
 	}
-	return lbhooks.Seat{In: lbhooks.No, Why: "no advertisement selects it"}
+	return v
 }
 
 // barred says why the node announces nothing at all: MetalLB speaker/layer2_controller.go and bgp_controller.go.
