@@ -161,7 +161,7 @@ func (n *nodeRun) leaveInTime(ctx context.Context, dep *departure) error {
 // byDeadlineAlone reports whether nobody but the deadline accepts that a departure is not proven.
 func (n *nodeRun) byDeadlineAlone(dep *departure) bool {
 	r, ok := n.rotation(dep.key)
-	return dep.stated == nil && !n.opts.Flags.AcceptsUnproven(dep.key, ok && r.Broken != "")
+	return dep.stated == nil && !n.opts.Flags.AcceptsUnproven(dep.key, ok && (r.Broken != "" || r.Alone != ""))
 }
 
 func (n *nodeRun) untilCutoff(ctx context.Context) error {

@@ -92,6 +92,9 @@ func (n *nodeRun) callWithdraw(ctx context.Context, dep *departure) error {
 	if dep.hook == nil || dep.removal != guard.RemovalHook {
 		return nil
 	}
+	if err := n.awaitCarried(ctx, dep); err != nil {
+		return err
+	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)

@@ -103,6 +103,9 @@ func (d *run) drainAll(ctx context.Context) error {
 	stopRenewing()
 	for _, n := range d.nodes {
 		if n.finished {
+			if n.deleted {
+				all = append(all, n.lowerRest(ctx))
+			}
 			continue
 		}
 		if d.opts.Rollback || hopeless || outcome(errors.Join(all...), true, d.evictedAny()) == Failed {
@@ -117,6 +120,9 @@ func (d *run) drainAll(ctx context.Context) error {
 // oneByOne stops at the first node that does not end well: the next one is begun only when every Service is covered.
 func (d *run) oneByOne(ctx context.Context) []error {
 	for i, n := range d.nodes {
+		if n.isFinished() {
+			continue // deleted before its turn
+		}
 		if i > 0 {
 			n.started = n.Clock.Now()
 			if err := n.unlessDeleted(n.refresh(ctx)); err != nil {
@@ -143,6 +149,9 @@ func (d *run) sideBySide(ctx context.Context) []error {
 	all := make([]error, len(d.nodes))
 	var g errgroup.Group
 	for i, n := range d.nodes {
+		if n.isFinished() {
+			continue // deleted before its turn
+		}
 		g.Go(func() error {
 			err := n.drain(ctx)
 			if err == nil && d.opts.WaitReplacements {

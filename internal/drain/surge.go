@@ -80,10 +80,17 @@ func (d *run) bringReplacements(ctx context.Context) error {
 			return d.softly(err)
 		}
 	}
-	if slices.ContainsFunc(d.nodes, func(n *nodeRun) bool { return n.tooLate() != nil }) {
+	if err := d.lowerDeleted(soft); err != nil {
+		return d.softly(err)
+	}
+	standing = d.standing()
+	if len(standing) == 0 || slices.ContainsFunc(d.nodes, func(n *nodeRun) bool { return n.tooLate() != nil }) {
 		return nil // the plan stands as it was made, with the deadline over it
 	}
-	return d.softly(standing[0].node.goWithout(standing[0].Title(), d.judgeSurged(soft)))
+	if err := standing[0].node.goWithout(standing[0].Title(), d.judgeSurged(soft)); err != nil {
+		return d.softly(err)
+	}
+	return d.softly(d.lowerDeleted(soft))
 }
 
 // softly names the reason for which the run is to stop, where that is why a call failed.
@@ -172,7 +179,7 @@ func (d *run) raiseOn(ctx context.Context, n *nodeRun, l surge.Lever, services [
 		return n.held.Update(ctx, func(c *claim.Claim, _ *claim.State) { c.Add(l.Set(), "", false) })
 	})
 	if err != nil {
-		return err
+		return n.unlessDeleted(err)
 	}
 	end := d.step("surge", n.name, strings.Join(services, ","))
 	s := &raisedSurge{node: n, services: services}

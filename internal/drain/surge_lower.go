@@ -134,6 +134,20 @@ func (n *nodeRun) lowerRest(ctx context.Context) error {
 	return nil
 }
 
+// lowerDeleted takes back the replicas for nodes that were deleted meanwhile: the pods that they stand in for are lost, and
+// are the first to go.
+func (d *run) lowerDeleted(ctx context.Context) error {
+	for _, n := range d.nodes {
+		if !n.isFinished() {
+			continue
+		}
+		if err := n.lowerRest(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // surgedFor counts the replicas behind a Service that will be taken back.
 func (d *run) surgedFor(key guard.Key) int {
 	count := 0

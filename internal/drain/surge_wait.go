@@ -3,16 +3,12 @@ package drain
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/safedrain/safedrain/internal/surge"
 	"github.com/safedrain/safedrain/pkg/guard"
-	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
 const (
@@ -56,6 +52,10 @@ func (d *run) awaitSurge(ctx context.Context, s *raisedSurge) error {
 		if now.Sub(start) > patience || !refused.IsZero() && now.Sub(refused) > refusedFor {
 			err := &surge.Failed{Workload: s.Title(), Why: p.Why, After: now.Sub(start)}
 			end(err, "")
+			if s.node.isFinished() {
+				d.emit(Warned{Text: err.Error()})
+				return nil
+			}
 			return err
 		}
 		d.emit(SurgePending{Node: s.node.name, Workload: s.Title(), For: p.Why, Elapsed: now.Sub(start), Timeout: patience})
@@ -66,10 +66,14 @@ func (d *run) awaitSurge(ctx context.Context, s *raisedSurge) error {
 	}
 }
 
-// pauseAll waits, unless something about one of the nodes stands against going on.
+// pauseAll waits, unless something about one of the nodes stands against going on. One that was deleted is done: what comes
+// in the place of its pods is waited for all the same.
 func (d *run) pauseAll(ctx context.Context, delay time.Duration) error {
 	for _, n := range d.nodes {
-		if err := n.stop.Err(); err != nil {
+		if n.isFinished() {
+			continue
+		}
+		if err := n.unlessDeleted(n.stop.Err()); err != nil {
 			return err
 		}
 	}
@@ -85,6 +89,9 @@ func (d *run) judgeSurged(ctx context.Context) error {
 		within = min(within, cutoff.Sub(start))
 	}
 	for delay := surgePoll; ; delay = min(delay*2, surgeMaxPoll) {
+		if !slices.ContainsFunc(d.nodes, func(n *nodeRun) bool { return !n.isFinished() }) {
+			return nil // all were deleted
+		}
 		err := d.adoptSurged(ctx, start)
 		if err == nil || !mayCome(err) || d.Clock.Since(start) > within {
 			return err
@@ -139,44 +146,4 @@ func (d *run) unused(ctx context.Context, ix view) string {
 		}
 	}
 	return ""
-}
-
-func (d *run) unusedBy(ctx context.Context, ix view, key guard.Key) string {
-	svc, ok := ix.Service(key)
-	if !ok || !svc.External || svc.Rotation.Nobody || !svc.Rotation.Provable || svc.Rotation.Broken != "" {
-		return ""
-	}
-	r := &svc.Rotation
-	hook, known := d.Hooks.Hook(r.Hook)
-	_, asserted := hook.(lbhooks.Assertable)
-	raw, there := ix.Snapshot().RawService(key)
-	if !known || !there {
-		return ""
-	}
-	cover := guard.Cover(svc)
-	why := ""
-	for _, name := range cover.Nodes() {
-		node, ok := ix.Snapshot().RawNode(name)
-		if !ok || slices.Contains(d.opts.Nodes, name) {
-			continue
-		}
-		moves := slices.ContainsFunc(r.Moves, func(m guard.Move) bool { return m.To == name })
-		// What is said of a balancer that nothing else knows is not what it does: it is asked.
-		if in := r.Seat(name).In; moves || in != guard.No && !asserted {
-			return ""
-		}
-		proof, err := d.observe(ctx, hook, raw, node)
-		if err != nil || !proof.Out && !proof.Idle {
-			return ""
-		}
-		why = fmt.Sprintf("%s does not send to %s for %s yet: %s", r.Hook, name, key, proof.Evidence)
-	}
-	return why
-}
-
-// observe makes one observation of a balancer.
-func (d *run) observe(ctx context.Context, hook lbhooks.Hook, svc *corev1.Service, node *corev1.Node) (lbhooks.Proof, error) {
-	ctx, cancel := context.WithTimeout(ctx, lbhooks.DefaultCall)
-	defer cancel()
-	return hook.Prove(ctx, lbhooks.Target{Service: svc, Node: node})
 }

@@ -23,8 +23,8 @@ type checks struct {
 }
 
 // Check asks the hooks that front a Service on the nodes, of all nodes when none is named, and that can tell, whether they
-// could work, and of each Service on nodes that are named whether its balancer has somewhere to go without them. Each is
-// asked once; offline none is. From then on what stands against it is Broken in the rotations of these Services.
+// could work, and of each Service on nodes that are named whether its balancer has somewhere to go without them: Broken
+// and Alone in the rotations of these Services say from then on what stands against it. Each hook is asked once; offline none is.
 func (s *Set) Check(ctx context.Context, snap *cluster.Snapshot, nodes []string) {
 	if !s.live {
 		return

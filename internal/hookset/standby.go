@@ -3,7 +3,6 @@ package hookset
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -28,8 +27,8 @@ type question struct {
 }
 
 // askOthers asks the balancers that can tell whether somebody healthy carries the Services on some nodes without them,
-// before anything is withdrawn. Each Service is asked about once. What nobody can tell counts for nothing: the proof asks
-// again.
+// before anything is withdrawn. A Service that nobody else carries is asked about again each time, since a replacement may
+// have come; any other once. What nobody can tell counts for nothing: the proof asks again.
 func (s *Set) askOthers(ctx context.Context, snap *cluster.Snapshot, nodes []string) {
 	if len(nodes) == 0 || len(nodes) > standbyNodes {
 		return
@@ -59,7 +58,7 @@ func (s *Set) askOthers(ctx context.Context, snap *cluster.Snapshot, nodes []str
 	_ = group.Wait() // no question fails: what it found out is noted
 }
 
-// questions lists the Services on the nodes that a hook takes nodes out of and was not yet asked about.
+// questions lists the Services on the nodes that a hook takes nodes out of and of which it is not known that others carry them.
 func (s *Set) questions(snap *cluster.Snapshot, nodes []string) []question {
 	var out []question
 	seen := map[guard.Key]bool{}
@@ -69,7 +68,7 @@ func (s *Set) questions(snap *cluster.Snapshot, nodes []string) []question {
 			r := &svc.Rotation
 			hook, can := s.hooks[r.Hook].(lbhooks.Standby)
 			lever := r.Removal == guard.RemovalLabel || r.Removal == guard.RemovalHook
-			if !can || !lever || !r.Provable || r.Broken != "" || seen[svc.Key] || s.wasAsked(svc.Key) || r.Seat(node).In == guard.No {
+			if !can || !lever || !r.Provable || r.Broken != "" || seen[svc.Key] || s.othersSeen(svc.Key) || r.Seat(node).In == guard.No {
 				continue
 			}
 			if object, ok := snap.RawService(svc.Key); ok {
@@ -81,11 +80,11 @@ func (s *Set) questions(snap *cluster.Snapshot, nodes []string) []question {
 	return out
 }
 
-func (s *Set) wasAsked(key guard.Key) bool {
+func (s *Set) othersSeen(key guard.Key) bool {
 	s.checks.mu.Lock()
 	defer s.checks.mu.Unlock()
-	_, ok := s.checks.alone[key]
-	return ok
+	why, asked := s.checks.alone[key]
+	return asked && why == ""
 }
 
 // alone adds to a rotation that its balancer would have nobody else to send to.
@@ -93,7 +92,7 @@ func (s *Set) alone(r *lbhooks.Rotation, svc *corev1.Service) {
 	s.checks.mu.Lock()
 	why := s.checks.alone[guard.Key{Namespace: svc.Namespace, Name: svc.Name}]
 	s.checks.mu.Unlock()
-	if why != "" && r.Provable && !strings.Contains(r.Broken, why) {
-		broken(r, why)
+	if r.Provable && r.Broken == "" {
+		r.Alone = why
 	}
 }

@@ -26,6 +26,13 @@ type elb struct {
 	asked  int               // for their health
 }
 
+// heal makes a target healthy.
+func (e *elb) heal(instance string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.states[instance] = "healthy"
+}
+
 const groupARN = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/g/0123456789abcdef"
 
 func (e *elb) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,14 +59,14 @@ func TestNobodyElseAtTheBalancer(t *testing.T) {
 		first, second, third string
 		nodes                []string
 		verdict              guard.Verdict
-		asked                int // beside the check of permissions
+		asked                int // in two looks, beside the check of permissions
 	}{
 		"all healthy":             {healthy, healthy, healthy, []string{"n1"}, guard.Withdraw, 1},
 		"one other healthy":       {healthy, unhealthy, healthy, []string{"n1"}, guard.Withdraw, 1},
-		"the others unhealthy":    {healthy, unhealthy, unhealthy, []string{"n1"}, guard.Unproven, 1},
-		"the others initial":      {healthy, "initial", "initial", []string{"n1"}, guard.Unproven, 1},
+		"the others unhealthy":    {healthy, unhealthy, unhealthy, []string{"n1"}, guard.Unproven, 2},
+		"the others initial":      {healthy, "initial", "initial", []string{"n1"}, guard.Unproven, 2},
 		"it alone unhealthy":      {unhealthy, healthy, healthy, []string{"n1"}, guard.Withdraw, 1},
-		"the last two go at once": {healthy, healthy, unhealthy, []string{"n1", "n2"}, guard.Unproven, 1},
+		"the last two go at once": {healthy, healthy, unhealthy, []string{"n1", "n2"}, guard.Unproven, 2},
 		"another's":               {healthy, unhealthy, unhealthy, nil, guard.Withdraw, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,8 +100,14 @@ func TestNobodyElseAtTheBalancer(t *testing.T) {
 			if len(plan.Services) != 1 || plan.Services[0].Verdict != test.verdict {
 				t.Fatalf("%+v, want %s", plan.Services, test.verdict)
 			}
-			if test.verdict != guard.Withdraw {
-				wantFinding(t, &plan.Services[0], guard.HookUnavailable, "no other target is healthy at target group g")
+			if test.verdict == guard.Withdraw {
+				return
+			}
+			wantFinding(t, &plan.Services[0], guard.HookUnavailable, "no other target is healthy at target group g")
+			balancer.heal("i-3")
+			set.Check(t.Context(), snap, nodes)
+			if plan := guard.Plan(snap.Index(set, nodes), guard.Request{Nodes: nodes}); plan.Services[0].Verdict != guard.Withdraw {
+				t.Errorf("when n3 is healthy: %+v", plan.Services[0])
 			}
 		})
 	}

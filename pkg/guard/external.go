@@ -72,6 +72,8 @@ func (j *judgement) proof(out []string) {
 	switch {
 	case r.Broken != "":
 		j.unproven(HookUnavailable, out, r.Hook+" cannot work: "+r.Broken, "safedrain hooks "+j.svc.Key.String()+" says what is missing", true)
+	case r.Alone != "" && j.comes() == nil: // a replica that is started first is for the balancer to see: the drain judges anew then
+		j.unproven(HookUnavailable, out, r.Hook+": "+r.Alone, "", true)
 	case r.Provable && r.Removal != RemovalNone:
 		if j.svc.Hold || slices.Contains(j.loss.Flags.Hold, j.svc.Key.String()) {
 			j.limited(out, "is not held: "+r.Hook+" withdraws the node and proves it", "")

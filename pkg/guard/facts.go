@@ -161,6 +161,7 @@ type Rotation struct {
 	ZoneBlind      bool            // announcers, to which the zones of nodes mean nothing
 	NoProof        string          // why the hook cannot prove a removal of this Service, where there is more to say; else ""
 	Broken         string          // live only: why the hook cannot work here (credentials, RBAC, CRD); "" when it can
+	Alone          string          // live only: why the balancer would have nobody else to send to, as it sees its nodes itself; "" otherwise
 	Moves          []Move          // addresses that would move, predicted for the nodes of the request
 }
 

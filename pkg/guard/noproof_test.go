@@ -83,3 +83,26 @@ func TestEntriesInDoubt(t *testing.T) {
 		})
 	}
 }
+
+// Where the balancer has nobody else to send to, nothing is begun, unless a replica is started first: then it is judged anew.
+func TestAlone(t *testing.T) {
+	alone := pooled(func(r *Rotation) { r.Alone = "no other target is healthy" })
+	for name, test := range map[string]struct {
+		on      []string
+		surges  []Surge
+		verdict Verdict
+	}{
+		"endpoints elsewhere":               {[]string{"n1", "n2"}, nil, Unproven},
+		"one comes first":                   {[]string{"n1"}, []Surge{{Kind: "Deployment", Namespace: "a", Name: "s", Services: []string{"a/s"}}}, Withdraw},
+		"one comes first, and is not alone": {[]string{"n1", "n2"}, []Surge{{Kind: "Deployment", Namespace: "a", Name: "s", Services: []string{"a/s"}}}, Withdraw},
+		"none can come first":               {[]string{"n1", "n2"}, []Surge{{Kind: "Deployment", Namespace: "a", Name: "s", Services: []string{"a/s"}, Reason: "quota"}}, Unproven},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("n1", "n2").service("s", alone, test.on...)
+			plan := Plan(w, Request{Nodes: []string{"n1"}, Surges: test.surges})
+			if plan.Services[0].Verdict != test.verdict {
+				t.Errorf("%s: %+v, want %s", plan.Services[0].Verdict, plan.Services[0].Findings, test.verdict)
+			}
+		})
+	}
+}

@@ -110,7 +110,7 @@ func entries(ix Index, loss *Loss) []Entry {
 		}
 		e := Entry{
 			Namespace: svc.Key.Namespace, Name: svc.Key.Name,
-			Balancer: svc.Rotation.balancer(), Provable: svc.Rotation.Provable && svc.Rotation.Broken == "",
+			Balancer: svc.Rotation.balancer(), Provable: svc.Rotation.Provable && svc.Rotation.Broken == "" && svc.Rotation.Alone == "",
 		}
 		for _, node := range sortedKeys(loss.Nodes) {
 			if svc.Rotation.Seat(node).In != No {

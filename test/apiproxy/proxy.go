@@ -22,6 +22,7 @@ import (
 type Request struct {
 	Method   string
 	Path     string
+	Query    string
 	Watch    bool // it lasts until somebody ends it, and does not count as in flight
 	Continue bool // a further page of a list
 	Code     int  // of the answer; 0 while it is awaited
@@ -118,7 +119,7 @@ func (p *Proxy) MaxInFlight() int {
 func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	entry := &Request{
-		Method: r.Method, Path: r.URL.Path, Began: time.Now(),
+		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Began: time.Now(),
 		Watch: query.Get("watch") == "true" || query.Get("watch") == "1", Continue: query.Get("continue") != "",
 	}
 	answer := p.begin(entry)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -45,7 +46,20 @@ func newLarge(b testing.TB) *large {
 
 func newLargeOf(b testing.TB, nodes, services, budgets int) *large {
 	b.Helper()
-	l := &large{Cluster: controlplane.New(b, controlplane.Options{
+	objects := clustertest.Large(nodes, services, 1)
+	objects.AddBudgets(budgets)
+	return newLargeWith(b, objects)
+}
+
+// newLargeWith writes some objects, and gives the nodes room for further pods.
+func newLargeWith(b testing.TB, objects *clustertest.Cluster) *large {
+	b.Helper()
+	for _, n := range objects.Nodes {
+		n.Status.Allocatable = corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"), corev1.ResourcePods: resource.MustParse("250"),
+		}
+	}
+	l := &large{objects: objects, Cluster: controlplane.New(b, controlplane.Options{
 		WithoutKwok: true, WithoutScheduler: true, WithoutControllerManager: true,
 		APIServerFlags: []string{"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,LimitRanger,PodSecurity"},
 	})}
@@ -56,8 +70,6 @@ func newLargeOf(b testing.TB, nodes, services, budgets int) *large {
 	if l.dynamic, err = dynamic.NewForConfig(l.Config()); err != nil {
 		b.Fatal(err)
 	}
-	l.objects = clustertest.Large(nodes, services, 1)
-	l.objects.AddBudgets(budgets)
 	began := time.Now()
 	l.create(b)
 	b.Logf("%d nodes, %d Services, %d slices, %d budgets, %d pods written in %.0f s", len(l.objects.Nodes), len(l.objects.Services),
@@ -155,7 +167,7 @@ func (l *large) pod(ctx context.Context, i int) error {
 	pod.OwnerReferences[0].UID = "5f1c2b1e-0000-0000-0000-000000000000"
 	pods := l.client.CoreV1().Pods(pod.Namespace)
 	made, err := pods.Create(ctx, pod, metav1.CreateOptions{})
-	if err != nil {
+	if err != nil || isFiller(pod) {
 		return err
 	}
 	made.Status = status

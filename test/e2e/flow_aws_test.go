@@ -16,6 +16,8 @@ import (
 
 const groupARN = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/gw/0123456789abcdef"
 
+const oneTargetGroup = "<TargetGroups><member><TargetGroupArn>" + groupARN + "</TargetGroupArn><TargetGroupName>gw</TargetGroupName><Protocol>TCP</Protocol><TargetType>instance</TargetType></member></TargetGroups>"
+
 // targetGroup is Elastic Load Balancing with one group of instances, the nodes of a scene. The first node drains while it
 // bears the exclude label, as AWS's controller has it; then the others are in the state that the test says.
 type targetGroup struct {
@@ -25,7 +27,7 @@ type targetGroup struct {
 
 func (g *targetGroup) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	action := r.FormValue("Action")
-	result := "<TargetGroups><member><TargetGroupArn>" + groupARN + "</TargetGroupArn><TargetGroupName>gw</TargetGroupName><Protocol>TCP</Protocol><TargetType>instance</TargetType></member></TargetGroups>"
+	result := oneTargetGroup
 	if action == "DescribeTargetHealth" {
 		first, err := g.Client.CoreV1().Nodes().Get(r.Context(), g.nodes[0], metav1.GetOptions{})
 		if err != nil {
@@ -36,16 +38,27 @@ func (g *targetGroup) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if lbhooks.ExcludedByPresence(first) {
 			own, others = "draining", g.others
 		}
-		result = "<TargetHealthDescriptions>"
+		states := map[string]string{}
 		for i, node := range g.nodes {
-			state := others
-			if i == 0 {
-				state = own
+			if states[node] = others; i == 0 {
+				states[node] = own
 			}
-			result += fmt.Sprintf("<member><Target><Id>i-%s</Id><Port>30080</Port></Target><TargetHealth><State>%s</State></TargetHealth></member>", node, state)
 		}
-		result += "</TargetHealthDescriptions>"
+		result = targetHealth(states)
 	}
+	answerAWS(w, action, result)
+}
+
+// targetHealth is the health of the nodes' instances, as Elastic Load Balancing describes it.
+func targetHealth(states map[string]string) string {
+	result := "<TargetHealthDescriptions>"
+	for node, state := range states {
+		result += fmt.Sprintf("<member><Target><Id>i-%s</Id><Port>30080</Port></Target><TargetHealth><State>%s</State></TargetHealth></member>", node, state)
+	}
+	return result + "</TargetHealthDescriptions>"
+}
+
+func answerAWS(w http.ResponseWriter, action, result string) {
 	w.Header().Set("Content-Type", "text/xml")
 	_, _ = fmt.Fprintf(w, `%s<%[2]sResponse xmlns="http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"><%[2]sResult>%[3]s</%[2]sResult></%[2]sResponse>`, xml.Header, action, result)
 }
@@ -57,16 +70,25 @@ func behindAWS(t *testing.T, others string) (g *targetGroup, gw *corev1.Pod, as 
 	g = &targetGroup{others: others, scene: newScene(t, 3, func(n *corev1.Node) { n.Spec.ProviderID = "aws:///eu-west-1a/i-" + n.Name })}
 	gw = g.pod("gw", "gw-1", g.nodes[0])
 	g.pod("gw", "gw-2", g.nodes[1])
-	class := "service.k8s.aws/nlb"
-	g.Service("gw", func(svc *corev1.Service) {
-		svc.Spec.Type, svc.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class
-		svc.Annotations = map[string]string{"safedrain.dev/aws-target-groups": groupARN}
-	})
+	g.Service("gw", byAWS)
 	g.EndpointsReady("gw", 2)
 	g.remember()
-	server := httptest.NewServer(g)
+	return g, gw, asAWS(t, g)
+}
+
+// byAWS is a Service behind a network balancer with the one target group.
+func byAWS(svc *corev1.Service) {
+	class := "service.k8s.aws/nlb"
+	svc.Spec.Type, svc.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class
+	svc.Annotations = map[string]string{"safedrain.dev/aws-target-groups": groupARN}
+}
+
+// asAWS serves Elastic Load Balancing, and runs safedrain with credentials for it.
+func asAWS(t *testing.T, balancer http.Handler) program {
+	t.Helper()
+	server := httptest.NewServer(balancer)
 	t.Cleanup(server.Close)
-	return g, gw, program{path: binary, kubeconfig: kubeconfig, env: []string{
+	return program{path: binary, kubeconfig: kubeconfig, env: []string{
 		"AWS_ENDPOINT_URL=" + server.URL, "AWS_REGION=eu-west-1", "AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=x",
 		"AWS_EC2_METADATA_DISABLED=true",
 	}}
