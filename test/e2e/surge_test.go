@@ -268,12 +268,17 @@ func (s *soloShop) quota(scopes ...corev1.ResourceQuotaScope) {
 	}
 }
 
-// unlimited takes the quota away.
+// unlimited takes the quota away, and waits until the API server's admission knows.
 func (s *soloShop) unlimited() {
 	s.Helper()
 	if err := s.Client.CoreV1().ResourceQuotas(s.Namespace).Delete(s.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
 	}
+	more := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "one-more"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.invalid/app"}}}}
+	s.Wait("no quota", func(ctx context.Context) (bool, string, error) {
+		_, err := s.Client.CoreV1().Pods(s.Namespace).Create(ctx, more, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil, fmt.Sprint(err), err
+	})
 }
 
 // TestSurgeImpossible: what cannot be surged is said with its reason, and nothing changes; what the API server alone knows is
