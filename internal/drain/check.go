@@ -2,7 +2,6 @@ package drain
 
 import (
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -39,7 +38,7 @@ func (n *nodeRun) relyOnCheck(ctx context.Context, dep *departure) error {
 	return err
 }
 
-// others lists the nodes outside this run that have a usable endpoint of a Service.
+// others lists the nodes outside this run that stay and have a usable endpoint of a Service.
 func (n *nodeRun) others(key guard.Key) []*corev1.Node {
 	_, snapshot := n.current()
 	ix := n.index(snapshot, n.opts.Nodes)
@@ -47,13 +46,5 @@ func (n *nodeRun) others(key guard.Key) []*corev1.Node {
 	if !ok {
 		return nil
 	}
-	cover := guard.Cover(svc)
-	var out []*corev1.Node
-	for _, name := range cover.Nodes() {
-		node, ok := snapshot.RawNode(name)
-		if ok && !slices.Contains(n.opts.Nodes, name) {
-			out = append(out, node)
-		}
-	}
-	return out
+	return n.carriers(ix, svc)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
-// Victim picks the pod whose end costs least: one whose node is gone, else see [guard.LeastMissed].
+// Victim picks the pod whose end costs least: see [guard.LeastMissed].
 func (b *Bringer) Victim(ctx context.Context, l Lever, ix guard.Index) (*corev1.Pod, error) {
 	pods, err := b.pods(ctx, l.Workload)
 	if err != nil {
@@ -19,9 +19,6 @@ func (b *Bringer) Victim(ctx context.Context, l Lever, ix guard.Index) (*corev1.
 	}
 	own := map[types.UID]bool{}
 	for _, p := range pods {
-		if _, there := ix.Node(p.Spec.NodeName); !there && p.Spec.NodeName != "" {
-			return p, nil
-		}
 		own[p.UID] = true
 	}
 	var behind []*guard.ServiceFacts
@@ -33,7 +30,7 @@ func (b *Bringer) Victim(ctx context.Context, l Lever, ix guard.Index) (*corev1.
 			behind = append(behind, svc)
 		}
 	}
-	return guard.LeastMissed(pods, behind), nil
+	return guard.LeastMissed(pods, behind, ix), nil
 }
 
 // On lists the pods of a Deployment on some nodes.

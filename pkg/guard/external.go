@@ -73,7 +73,8 @@ func (j *judgement) proof(out []string) {
 	case r.Broken != "":
 		j.unproven(HookUnavailable, out, r.Hook+" cannot work: "+r.Broken, "safedrain hooks "+j.svc.Key.String()+" says what is missing", true)
 	case r.Alone != "" && j.comes() == nil: // a replica that is started first is for the balancer to see: the drain judges anew then
-		j.unproven(HookUnavailable, out, r.Hook+": "+r.Alone, "", true)
+		j.unproven(HookUnavailable, out, r.Hook+": "+r.Alone,
+			"wait until another one is healthy there: safedrain hooks "+j.svc.Key.String()+" shows what it says of each node", true)
 	case r.Provable && r.Removal != RemovalNone:
 		if j.svc.Hold || slices.Contains(j.loss.Flags.Hold, j.svc.Key.String()) {
 			j.limited(out, "is not held: "+r.Hook+" withdraws the node and proves it", "")

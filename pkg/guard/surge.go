@@ -136,10 +136,15 @@ func withOneMore(b *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget 
 	return b
 }
 
-// LeastMissed picks, of the pods of a workload of which one is to go, the one whose end costs least: one whose node no balancer
-// sends to, or that has another endpoint there of each Service; among these, and where there is none, the youngest. It
-// returns nil where a pod that is not Ready is there: controllers take that one first.
-func LeastMissed(pods []*corev1.Pod, services []*ServiceFacts) *corev1.Pod {
+// LeastMissed picks, of the pods of a workload of which one is to go, the one whose end costs least: one whose node is gone;
+// else one whose node no balancer sends to, or that has another endpoint there of each Service; among these, and where
+// there is none, the youngest. It returns nil where a pod that is not Ready is there: controllers take that one first.
+func LeastMissed(pods []*corev1.Pod, services []*ServiceFacts, ix Index) *corev1.Pod {
+	for _, p := range pods {
+		if _, there := ix.Node(p.Spec.NodeName); !there && p.Spec.NodeName != "" && active(p) {
+			return p
+		}
+	}
 	var best *corev1.Pod
 	free := false
 	for _, p := range pods {

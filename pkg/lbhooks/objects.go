@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,15 @@ import (
 
 // toBeDeletedTaint is set by cluster-autoscaler; the cloud service controller leaves such nodes out of its pools.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
+
+// NodeOf returns the node of that name, nil where there is none. The nodes are sorted by name, as [Objects] lists them.
+func NodeOf(nodes []*corev1.Node, name string) *corev1.Node {
+	i, ok := slices.BinarySearchFunc(nodes, name, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
+	if !ok {
+		return nil
+	}
+	return nodes[i]
+}
 
 // Virtual reports whether a node has no machine that a balancer could send to: one of virtual-kubelet, or EKS Fargate.
 func Virtual(n *corev1.Node) bool {

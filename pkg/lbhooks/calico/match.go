@@ -38,7 +38,7 @@ func (m *match) rotation() lbhooks.Rotation {
 	}
 	if m.local() {
 		for name := range ready {
-			if n := m.node(name); n != nil {
+			if n := lbhooks.NodeOf(m.nodes, name); n != nil {
 				r.Seats[name] = m.seat(n, true)
 			}
 		}
@@ -65,7 +65,7 @@ func (m *match) rotation() lbhooks.Rotation {
 func (m *match) observe(r *lbhooks.Rotation) {
 	for _, route := range m.routes.to(m.addresses) {
 		for _, name := range m.routes[route] {
-			n := m.node(name)
+			n := lbhooks.NodeOf(m.nodes, name)
 			if n == nil || lbhooks.Virtual(n) || r.Seats[name].In == lbhooks.Yes {
 				continue
 			}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,22 +58,13 @@ func newWorld(objects lbhooks.Objects, in *installation) *world {
 	})
 	w.observed = sync.OnceValue(func() (observed int) {
 		for name := range w.statuses {
-			if n := w.node(name); n != nil && !lbhooks.Virtual(n) {
+			if n := lbhooks.NodeOf(w.nodes, name); n != nil && !lbhooks.Virtual(n) {
 				observed++
 			}
 		}
 		return observed
 	})
 	return w
-}
-
-// node returns the node of that name, nil when there is none.
-func (w *world) node(name string) *corev1.Node {
-	i, ok := slices.BinarySearchFunc(w.nodes, name, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
-	if !ok {
-		return nil
-	}
-	return w.nodes[i]
 }
 
 func newInstallation(objects lbhooks.Objects) *installation {

@@ -2,7 +2,6 @@ package kuberouter
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -112,8 +111,7 @@ func (w *world) rotation(svc *corev1.Service, objects lbhooks.Objects) lbhooks.R
 	r.Evidence = "kube-router's rule: every node with an endpoint in the slices, ready or not"
 	r.Rest, r.Seats = lbhooks.Seat{In: lbhooks.No, Eligible: true, Why: "no endpoint"}, map[string]lbhooks.Seat{}
 	for node := range lbhooks.NodesWith(objects.Slices(svc.Namespace, svc.Name), func(discoveryv1.EndpointConditions) bool { return true }) {
-		_, there := slices.BinarySearchFunc(w.nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
-		if _, barred := r.Shared[node]; there && !barred {
+		if _, barred := r.Shared[node]; !barred && lbhooks.NodeOf(w.nodes, node) != nil {
 			r.Seats[node] = advertising
 		}
 	}

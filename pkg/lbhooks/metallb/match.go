@@ -287,13 +287,13 @@ func (m *match) moves(announcing, candidates []string, objects lbhooks.Objects) 
 
 // score sums the preferences of the advertisements that apply.
 func (m *match) score(node string) int64 {
-	i, ok := slices.BinarySearchFunc(m.w.nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
-	if !ok {
+	n := lbhooks.NodeOf(m.w.nodes, node)
+	if n == nil {
 		return 0
 	}
 	var total int64
 	for _, ad := range m.l2 {
-		total += ad.score(m.w.nodes[i])
+		total += ad.score(n)
 	}
 	return total
 }
