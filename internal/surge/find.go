@@ -236,7 +236,7 @@ func Complete(ctx context.Context, from Source, q Question, again func([]guard.S
 		if err == nil {
 			q.Plan.AdviseSurge(Surges(found))
 		}
-		return q.Plan, nil, nil //nolint:nilerr // only a hint is lost
+		return q.Plan, nil, nil // with an error only a hint is lost
 	case err != nil:
 		return nil, nil, fmt.Errorf("look for replicas to start first: %w", err)
 	}

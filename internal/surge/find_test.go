@@ -41,18 +41,17 @@ func TestFind(t *testing.T) {
 		want   want
 		reason string
 	}{
-		"the last endpoint": {Last, func(*world) {}, want{"replicas", 2, ""}, "nothing owns the number"},
-		"not the last":      {Last, func(w *world) { w.pod("web-2", "n2") }, want{}, "the other one serves on"},
-		"all":               {All, func(w *world) { w.pod("web-2", "n2") }, want{"replicas", 2, ""}, "as it was asked for"},
-		"an autoscaler":     {Last, func(w *world) { w.scaler("web", 1, 5) }, want{"minReplicas of horizontalpodautoscaler/web", 2, ""}, "it owns the number"},
-		"at its largest":    {Last, func(w *world) { w.scaler("web", 1, 1) }, want{"", 0, "horizontalpodautoscaler/web is at its largest number, 1"}, "it would take the replica away"},
-		"two autoscalers":   {Last, func(w *world) { w.scaler("a", 1, 5); w.scaler("b", 1, 5) }, want{"", 0, "more than one autoscaler scales it: a, b"}, "they fight"},
-		"KEDA":              {Last, func(w *world) { w.keda(nil) }, want{"minReplicaCount of scaledobject/web", 2, ""}, "it writes its autoscaler over"},
-		"an autoscaler of another kind": {Last, func(w *world) { w.scaler("web", 1, 1).Spec.ScaleTargetRef.Kind = "StatefulSet" }, want{"replicas", 2, ""},
-			"it scales something else of that name"},
-		"a quota":             {Last, func(w *world) { w.quota("small", "1", "1") }, want{"", 0, "quota small has no room for one more pod: 1 of 1 pods are used"}, "the API server would deny it"},
-		"a quota with room":   {Last, func(w *world) { w.quota("small", "2", "1") }, want{"replicas", 2, ""}, "one more fits"},
-		"a quota with scopes": {Last, func(w *world) { w.quota("small", "1", "1", corev1.ResourceQuotaScopeBestEffort) }, want{"replicas", 2, ""}, "whom it counts is left to the API server"},
+		"the last endpoint":             {Last, func(*world) {}, want{"replicas", 2, ""}, "nothing owns the number"},
+		"not the last":                  {Last, func(w *world) { w.pod("web-2", "n2") }, want{}, "the other one serves on"},
+		"all":                           {All, func(w *world) { w.pod("web-2", "n2") }, want{"replicas", 2, ""}, "as it was asked for"},
+		"an autoscaler":                 {Last, func(w *world) { w.scaler("web", 1, 5) }, want{"minReplicas of horizontalpodautoscaler/web", 2, ""}, "it owns the number"},
+		"at its largest":                {Last, func(w *world) { w.scaler("web", 1, 1) }, want{"", 0, "horizontalpodautoscaler/web is at its largest number, 1"}, "it would take the replica away"},
+		"two autoscalers":               {Last, func(w *world) { w.scaler("a", 1, 5); w.scaler("b", 1, 5) }, want{"", 0, "more than one autoscaler scales it: a, b"}, "they fight"},
+		"KEDA":                          {Last, func(w *world) { w.keda(nil) }, want{"minReplicaCount of scaledobject/web", 2, ""}, "it writes its autoscaler over"},
+		"an autoscaler of another kind": {Last, func(w *world) { w.scaler("web", 1, 1).Spec.ScaleTargetRef.Kind = "StatefulSet" }, want{"replicas", 2, ""}, "it scales something else of that name"},
+		"a quota":                       {Last, func(w *world) { w.quota("small", "1", "1") }, want{"", 0, "quota small has no room for one more pod: 1 of 1 pods are used"}, "the API server would deny it"},
+		"a quota with room":             {Last, func(w *world) { w.quota("small", "2", "1") }, want{"replicas", 2, ""}, "one more fits"},
+		"a quota with scopes":           {Last, func(w *world) { w.quota("small", "1", "1", corev1.ResourceQuotaScopeBestEffort) }, want{"replicas", 2, ""}, "whom it counts is left to the API server"},
 		"anti-affinity": {Last, func(w *world) {
 			another(w, "n2")
 			another(w, "n3")
@@ -94,8 +93,11 @@ func TestFind(t *testing.T) {
 			w.quota("small", "2", "2")
 			w.nodes[1].Spec.Unschedulable, w.nodes[2].Spec.Unschedulable = true, true
 		}, want{"replicas", 2, ""}, "its own pod has taken the room already"},
-		"one that another run needs": {Last, func(w *world) { standing(w); claimed(w.nodes[1], "old-7") },
-			want{"", 0, "run old-7 of bob@host, which drains n2, has started one: wait for its end"}, "it would take the other's away"},
+		"one that another run needs": {
+			Last, func(w *world) { standing(w); claimed(w.nodes[1], "old-7") },
+			want{"", 0, "run old-7 of bob@host, which drains n2, has started one: wait for its end"},
+			"it would take the other's away",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()

@@ -61,7 +61,7 @@ type change struct {
 }
 
 // write carries out a change of a lever that is still as it was read; else the error is a Conflict.
-func (b *Bringer) write(ctx context.Context, r *reading, c change) (*reading, error) {
+func (b *Bringer) write(ctx context.Context, r *reading, c change) error {
 	var label any
 	if c.mark != nil {
 		label = c.mark.String()
@@ -78,14 +78,14 @@ func (b *Bringer) write(ctx context.Context, r *reading, c change) (*reading, er
 	}
 	data, err := json.Marshal(doc)
 	if err != nil {
-		return nil, fmt.Errorf("encode the patch of %s: %w", r.lever, err)
+		return fmt.Errorf("encode the patch of %s: %w", r.lever, err)
 	}
-	o, err := b.Dynamic.Resource(kinds[r.lever.Kind].resource).Namespace(r.lever.Workload.Namespace).Patch(ctx, r.lever.Name,
+	_, err = b.Dynamic.Resource(kinds[r.lever.Kind].resource).Namespace(r.lever.Workload.Namespace).Patch(ctx, r.lever.Name,
 		types.MergePatchType, data, metav1.PatchOptions{FieldManager: claim.FieldManager})
 	if err != nil {
-		return nil, fmt.Errorf("patch %s %s/%s: %w", r.lever.Kind, r.lever.Workload.Namespace, r.lever.Name, err)
+		return fmt.Errorf("patch %s %s/%s: %w", r.lever.Kind, r.lever.Workload.Namespace, r.lever.Name, err)
 	}
-	return readingOf(r.lever, o), nil
+	return nil
 }
 
 // writer names who wrote the number of a lever last, as far as managedFields tell.

@@ -70,7 +70,7 @@ func (b *Bringer) putBack(ctx context.Context, l Lever) (*Mark, Lowered, error) 
 			out.Note = fmt.Sprintf("%s of %s is %d, and not the %d of the surge: changed meanwhile%s, left as it is",
 				kinds[l.Kind].field, l.Kind+" "+l.Workload.Namespace+"/"+l.Name, r.number(), r.mark.To, r.writer())
 		}
-		if _, err = b.write(ctx, r, c); err == nil {
+		if err = b.write(ctx, r, c); err == nil {
 			return r.mark, out, nil
 		}
 		if !apierrors.IsConflict(err) {
@@ -118,7 +118,7 @@ func (b *Bringer) countBack(ctx context.Context, l Lever, mark *Mark) (kept stri
 			return "", nil // the autoscaler has scaled meanwhile
 		}
 		less := mark.To - 1
-		_, err = b.write(ctx, r, change{number: true, value: &less, mark: r.mark})
+		err = b.write(ctx, r, change{number: true, value: &less, mark: r.mark})
 		if err == nil || !apierrors.IsConflict(err) {
 			return "", err
 		}

@@ -54,7 +54,7 @@ func (b *Bringer) Raise(ctx context.Context, l Lever, away []string) (*Raised, e
 			c.value = &to
 		}
 		c.mark = &out.Mark
-		if _, err = b.write(ctx, r, c); err == nil {
+		if err = b.write(ctx, r, c); err == nil {
 			return out, nil
 		}
 		if !apierrors.IsConflict(err) {
