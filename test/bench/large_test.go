@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -102,12 +103,36 @@ func (l *large) create(b testing.TB) {
 		}
 		return l.service(ctx, i)
 	})
+	write(b, len(o.Budgets), func(ctx context.Context, i int) error { return l.budget(ctx, i) })
+	uids := make([]types.UID, len(o.Pods))
+	write(b, len(o.Pods), func(ctx context.Context, i int) (err error) {
+		uids[i], err = l.pod(ctx, i)
+		return err
+	})
+	nameEndpoints(o, uids)
 	write(b, len(o.Slices), func(ctx context.Context, i int) error {
 		_, err := l.client.DiscoveryV1().EndpointSlices(o.Slices[i].Namespace).Create(ctx, created(o.Slices[i]), made)
 		return err
 	})
-	write(b, len(o.Budgets), func(ctx context.Context, i int) error { return l.budget(ctx, i) })
-	write(b, len(o.Pods), func(ctx context.Context, i int) error { return l.pod(ctx, i) })
+}
+
+// nameEndpoints has the slices name the pods by the UIDs that the API server gave them.
+func nameEndpoints(o *clustertest.Cluster, uids []types.UID) {
+	of := map[types.NamespacedName]types.UID{}
+	for i, p := range o.Pods {
+		of[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = uids[i]
+	}
+	for _, s := range o.Slices {
+		for i := range s.Endpoints {
+			ref := s.Endpoints[i].TargetRef
+			if ref == nil {
+				continue
+			}
+			if uid, ok := of[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]; ok {
+				ref.UID = uid
+			}
+		}
+	}
 }
 
 // created leaves the resourceVersion and the UID to the API server.
@@ -161,18 +186,22 @@ func (l *large) budget(ctx context.Context, i int) error {
 	return err
 }
 
-func (l *large) pod(ctx context.Context, i int) error {
+// pod writes one pod and returns its UID.
+func (l *large) pod(ctx context.Context, i int) (types.UID, error) {
 	pod := created(l.objects.Pods[i].DeepCopy())
 	status := pod.Status
 	pod.OwnerReferences[0].UID = "5f1c2b1e-0000-0000-0000-000000000000"
 	pods := l.client.CoreV1().Pods(pod.Namespace)
 	made, err := pods.Create(ctx, pod, metav1.CreateOptions{})
-	if err != nil || isFiller(pod) {
-		return err
+	if err != nil {
+		return "", err
+	}
+	if isFiller(pod) {
+		return made.UID, nil
 	}
 	made.Status = status
 	_, err = pods.UpdateStatus(ctx, made, metav1.UpdateOptions{})
-	return err
+	return made.UID, err
 }
 
 // metalLB adds MetalLB's objects: a pool, an advertisement from the nodes of some zones, and a status for every Service of type
