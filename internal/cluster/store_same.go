@@ -64,10 +64,14 @@ func sameSlice(a, b *slice) bool {
 		a.family == b.family && slices.Equal(a.ports, b.ports) && slices.Equal(a.endpoints, b.endpoints)
 }
 
-// volatile are the fields that every write of an object changes; of a Lease its renewal too.
+// volatile are the fields of an object that its every write changes and no rotation rests on, and those of some kinds that are
+// renewed all the time. What a proof rests on is read from the API server.
 var (
-	volatileMeta  = []string{"resourceVersion", "generation"}
-	volatileLease = []string{"renewTime"}
+	volatileMeta = map[string][]string{"metadata": {"resourceVersion", "generation"}}
+	volatileOf   = map[string]map[string][]string{
+		kindLease.Kind:     {"spec": {"renewTime"}},
+		"CalicoNodeStatus": {"status": {"lastUpdated"}}, // of either group of Calico's
+	}
 )
 
 func sameCustom(gk schema.GroupKind, a, b *unstructured.Unstructured) bool {
@@ -76,17 +80,7 @@ func sameCustom(gk schema.GroupKind, a, b *unstructured.Unstructured) bool {
 	}
 	for field, x := range a.Object {
 		y, ok := b.Object[field]
-		switch {
-		case !ok:
-			return false
-		case field == "metadata":
-			ok = sameBut(x, y, volatileMeta)
-		case field == "spec" && gk == kindLease:
-			ok = sameBut(x, y, volatileLease)
-		default:
-			ok = reflect.DeepEqual(x, y)
-		}
-		if !ok {
+		if !ok || !sameBut(x, y, append(volatileMeta[field], volatileOf[gk.Kind][field]...)) {
 			return false
 		}
 	}

@@ -260,7 +260,6 @@ func (w *twin) touch() {
 // TestStoreDerives: a rotation is derived anew for the Service that is asked for, and only when something changed that hooks
 // read.
 func TestStoreDerives(t *testing.T) {
-	const services = 5
 	node := func(name string) *corev1.Node {
 		n := largeNode(0, nil)
 		n.Name, n.Spec.ProviderID = name, "aws:///eu-1a/i-1"
@@ -286,34 +285,89 @@ func TestStoreDerives(t *testing.T) {
 		"one more node":            {func(n *corev1.Node) { n.Name = "c" }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTwin()
-			w.put(node("a"))
-			w.put(node("b"))
-			for i := range services {
-				svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("s", i)}}
-				svc.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, ClusterIP: "10.96.0.1"}
-				w.put(svc)
-			}
-			w.store.Read(func(v *cluster.StoreView) {
-				if all := slices.Collect(v.Services()); len(all) != services || w.set.derived != services {
-					t.Fatalf("%d Services, %d rotations derived", len(all), w.set.derived)
-				}
-			})
+			w := derivingTwin(node("a"), node("b"))
 			n := node("b")
 			test.change(n)
-			w.put(n)
-			w.store.Read(func(v *cluster.StoreView) {
-				if keys := v.Reached(); len(keys) != services || w.set.derived != services {
-					t.Errorf("%d Services are reached, %d rotations derived", len(keys), w.set.derived)
-				}
-				v.Service(guard.Key{Namespace: "shop", Name: "s1"})
-				v.Service(guard.Key{Namespace: "shop", Name: "s1"})
-			})
-			if got := w.set.derived - services; got != test.derived {
+			if got := w.derivedBy(t, n); got != test.derived {
 				t.Errorf("%d rotations derived anew, want %d", got, test.derived)
 			}
 		})
 	}
+}
+
+// TestStoreDerivesByObjects: the same of a balancer's objects, some of which are written all the time.
+func TestStoreDerivesByObjects(t *testing.T) {
+	lease := func() *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"namespace": "kube-system", "name": "plndr-svcs-lock", "resourceVersion": "1"},
+			"spec": map[string]any{"holderIdentity": "a", "renewTime": "2026-11-30T14:00:00.000000Z"},
+		}}
+	}
+	routes := func() *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "projectcalico.org/v3", "kind": "CalicoNodeStatus", "metadata": map[string]any{"name": "a", "resourceVersion": "1"},
+			"spec":   map[string]any{"node": "a", "classes": []any{"Routes"}, "updatePeriodSeconds": int64(10)},
+			"status": map[string]any{"lastUpdated": "2026-11-30T14:00:00Z", "routes": map[string]any{}},
+		}}
+	}
+	for name, test := range map[string]struct {
+		object  func() *unstructured.Unstructured
+		field   []string
+		to      any
+		derived int
+	}{
+		"a Lease, renewed":            {lease, []string{"spec", "renewTime"}, "2026-11-30T14:00:02.000000Z", 0},
+		"a Lease of another":          {lease, []string{"spec", "holderIdentity"}, "b", 1},
+		"a CalicoNodeStatus, updated": {routes, []string{"status", "lastUpdated"}, "2026-11-30T14:00:10Z", 0},
+		"a CalicoNodeStatus, changed": {routes, []string{"status", "routes", "routesV4"}, []any{map[string]any{"destination": "192.0.2.1/32"}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := derivingTwin(largeNode(0, nil), test.object())
+			u := test.object()
+			u.SetResourceVersion("2")
+			if err := unstructured.SetNestedField(u.Object, test.to, test.field...); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.derivedBy(t, u); got != test.derived {
+				t.Errorf("%d rotations derived anew, want %d", got, test.derived)
+			}
+		})
+	}
+}
+
+const derivingServices = 5
+
+// derivingTwin has some objects, and Services that a balancer sends to.
+func derivingTwin(objects ...runtime.Object) *twin {
+	w := newTwin()
+	for _, o := range objects {
+		w.put(o)
+	}
+	for i := range derivingServices {
+		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("s", i)}}
+		svc.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, ClusterIP: "10.96.0.1"}
+		w.put(svc)
+	}
+	return w
+}
+
+// derivedBy returns how many rotations are derived anew when one Service is asked for after a change. All were derived before.
+func (w *twin) derivedBy(t *testing.T, change runtime.Object) int {
+	t.Helper()
+	w.store.Read(func(v *cluster.StoreView) {
+		if all := slices.Collect(v.Services()); len(all) != derivingServices || w.set.derived != derivingServices {
+			t.Fatalf("%d Services, %d rotations derived", len(all), w.set.derived)
+		}
+	})
+	w.put(change)
+	w.store.Read(func(v *cluster.StoreView) {
+		if keys := v.Reached(); len(keys) != derivingServices || w.set.derived != derivingServices {
+			t.Errorf("%d Services are reached, %d rotations derived", len(keys), w.set.derived)
+		}
+		v.Service(guard.Key{Namespace: "shop", Name: "s1"})
+		v.Service(guard.Key{Namespace: "shop", Name: "s1"})
+	})
+	return w.set.derived - derivingServices
 }
 
 // objectsOf reads the objects of a dump that a Store takes.
@@ -511,7 +565,7 @@ func randomAgent(t *rapid.T) runtime.Object {
 
 func randomCustom(t *rapid.T) runtime.Object {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
-	kind := rapid.SampledFrom([]string{"IPAddressPool", "L2Advertisement", "ServiceL2Status", "Lease"}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]string{"IPAddressPool", "L2Advertisement", "ServiceL2Status", "Lease", "CalicoNodeStatus"}).Draw(t, "kind")
 	u.SetAPIVersion("metallb.io/v1beta1")
 	u.SetKind(kind)
 	u.SetNamespace("metallb-system")
@@ -526,6 +580,11 @@ func randomCustom(t *rapid.T) runtime.Object {
 	case "ServiceL2Status":
 		u.SetLabels(map[string]string{"metallb.io/node": node, "metallb.io/service-name": "s0", "metallb.io/service-namespace": "e"})
 		u.Object["status"] = map[string]any{"node": node, "serviceName": "s0", "serviceNamespace": "e"}
+	case "CalicoNodeStatus":
+		u.SetAPIVersion("crd.projectcalico.org/v1")
+		u.SetNamespace("")
+		u.Object["spec"] = map[string]any{"node": node, "updatePeriodSeconds": int64(10), "classes": []any{"Routes"}}
+		u.Object["status"] = map[string]any{"lastUpdated": fmt.Sprintf("2026-11-30T14:02:0%dZ", rapid.IntRange(0, 9).Draw(t, "updated"))}
 	case "Lease":
 		u.SetAPIVersion("coordination.k8s.io/v1")
 		u.Object["spec"] = map[string]any{"holderIdentity": node, "renewTime": fmt.Sprintf("2026-11-30T14:02:0%d.000000Z", rapid.IntRange(0, 9).Draw(t, "renewed"))}
