@@ -63,7 +63,10 @@ func (a *app) connectText(err error) string {
 	text := oneLine(err.Error())
 	var urlErr *url.Error
 	var netErr net.Error
+	var op *net.OpError
 	switch {
+	case errors.As(err, &op) && op.Op == "listen": // the gate's own addresses, nothing of the cluster's
+		return text + "; end what listens there, or choose another address: --webhook-port, --health-address, --metrics-address"
 	case errors.Is(err, genericclioptions.ErrEmptyConfig), clientcmd.IsEmptyConfig(err):
 		return "no cluster: no kubeconfig was found (--kubeconfig, $KUBECONFIG or ~/.kube/config); files are read with plan -f and audit -f"
 	case clientcmd.IsContextNotFound(err):

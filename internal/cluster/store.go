@@ -38,15 +38,17 @@ type Store struct {
 
 	mu          sync.RWMutex
 	nodes       map[string]*guard.NodeFacts
-	sorted      []*corev1.Node // by name; replaced, never changed
+	sorted      []*corev1.Node // by name; replaced and never changed once it was lent
+	lent        atomic.Bool    // hooks have seen sorted
 	services    map[guard.Key]*storedService
 	order       atomic.Pointer[[]*storedService] // those that kube-proxy serves, sorted by key; nil when it is to be made anew
 	slices      map[guard.Key]*slice             // by their own key
 	onNode      map[string]serviceSet            // by the node of an endpoint, "" for none
-	ofPod       map[types.UID][]*storedService
-	local       map[string]serviceSet // Services of policy Local, by namespace
-	byAddress   map[string]serviceSet // by the address of their load balancer
-	namespaces  map[string]string     // value of the annotation safedrain.dev/gate
+	ofPod       map[types.UID][]*storedService   // Services of policy Local, by the pod of an endpoint
+	named       map[guard.Key]endpointPod        // pods of ofPod by name
+	local       map[string]serviceSet            // Services of policy Local, by namespace
+	byAddress   map[string]serviceSet            // by the address of their load balancer
+	namespaces  map[string]string                // value of the annotation safedrain.dev/gate
 	custom      map[schema.GroupKind]map[guard.Key]*unstructured.Unstructured
 	agents      map[guard.Key]*corev1.Pod
 	daemonSets  map[guard.Key]*appsv1.DaemonSet
@@ -54,6 +56,12 @@ type Store struct {
 	world       *storeWorld
 
 	subscribers map[*Changes]struct{}
+}
+
+// endpointPod is a pod as slices show it.
+type endpointPod struct {
+	uid  types.UID
+	node string
 }
 
 type serviceSet map[*storedService]struct{}
@@ -66,7 +74,7 @@ func NewStore(m Matcher) *Store {
 		matcher: m, hooks: m.Descriptions(), strings: interner{},
 		nodes: map[string]*guard.NodeFacts{}, services: map[guard.Key]*storedService{}, slices: map[guard.Key]*slice{},
 		onNode: map[string]serviceSet{}, ofPod: map[types.UID][]*storedService{}, local: map[string]serviceSet{},
-		byAddress: map[string]serviceSet{}, namespaces: map[string]string{},
+		named: map[guard.Key]endpointPod{}, byAddress: map[string]serviceSet{}, namespaces: map[string]string{},
 		custom: map[schema.GroupKind]map[guard.Key]*unstructured.Unstructured{}, agents: map[guard.Key]*corev1.Pod{},
 		daemonSets: map[guard.Key]*appsv1.DaemonSet{}, subscribers: map[*Changes]struct{}{},
 	}
@@ -92,9 +100,26 @@ func (s *Store) trim(pack func(interner)) {
 	pack(s.strings)
 }
 
+// Trim drops from an object in place what a Store does not keep of it, so that many can wait to be set; setting one does so
+// too. A slice is packed, see [Store.PackSlice].
+func (s *Store) Trim(object any) {
+	switch o := object.(type) {
+	case *corev1.Node:
+		s.trim(func(in interner) { trimNode(o, in) })
+	case *corev1.Service:
+		s.trim(func(in interner) { trimService(o, in) })
+	case *corev1.Pod:
+		s.trim(func(in interner) { trimPod(o, in) })
+	case *appsv1.DaemonSet:
+		s.trim(func(in interner) { trimDaemonSet(o, in) })
+	case *unstructured.Unstructured:
+		trimCustom(o)
+	}
+}
+
 // SetNode adds or changes a node.
 func (s *Store) SetNode(n *corev1.Node) {
-	s.trim(func(in interner) { trimNode(n, in) })
+	s.Trim(n)
 	for i := range n.Status.Conditions {
 		n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}
@@ -104,13 +129,13 @@ func (s *Store) SetNode(n *corev1.Node) {
 	i, known := slices.BinarySearchFunc(s.sorted, n.Name, byNodeName)
 	switch {
 	case !known:
-		s.sorted = slices.Insert(slices.Clone(s.sorted), i, n)
+		s.sorted = slices.Insert(s.ownNodes(), i, n)
 		s.turnNodes()
 	case sameNode(s.sorted[i], n):
 		return
 	default:
 		turn := s.nodes[n.Name].Leaving != facts.Leaving || !sameToHooks(s.sorted[i], n)
-		s.sorted = slices.Clone(s.sorted)
+		s.sorted = s.ownNodes()
 		s.sorted[i] = n
 		if turn {
 			s.turnNodes()
@@ -118,6 +143,14 @@ func (s *Store) SetNode(n *corev1.Node) {
 	}
 	s.nodes[n.Name] = &facts
 	s.nodeChanged(n.Name)
+}
+
+// ownNodes returns the nodes in a slice that nobody else has. The lock is held.
+func (s *Store) ownNodes() []*corev1.Node {
+	if s.lent.Swap(false) {
+		return slices.Clone(s.sorted)
+	}
+	return s.sorted
 }
 
 func byNodeName(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) }
@@ -130,7 +163,7 @@ func (s *Store) DeleteNode(name string) {
 	if !known {
 		return
 	}
-	s.sorted = slices.Delete(slices.Clone(s.sorted), i, i+1)
+	s.sorted = slices.Delete(s.ownNodes(), i, i+1)
 	delete(s.nodes, name)
 	s.turnNodes()
 	s.nodeChanged(name)
@@ -138,7 +171,7 @@ func (s *Store) DeleteNode(name string) {
 
 // SetService adds or changes a Service.
 func (s *Store) SetService(svc *corev1.Service) {
-	s.trim(func(in interner) { trimService(svc, in) })
+	s.Trim(svc)
 	key := serviceKey(svc)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,11 +202,24 @@ func (s *Store) DeleteService(key guard.Key) {
 // SetSlice adds or changes an EndpointSlice. One that cannot be read is left out, as kube-proxy leaves it out.
 func (s *Store) SetSlice(sl *discoveryv1.EndpointSlice) {
 	key := guard.Key{Namespace: sl.Namespace, Name: sl.Name}
-	var packed *slice
-	s.trim(func(in interner) { packed, _ = compactSlice(sl, in) })
+	s.SetPackedSlice(key, s.PackSlice(sl))
+}
+
+// PackedSlice is an EndpointSlice in the form in which a Store keeps it.
+type PackedSlice struct{ slice *slice }
+
+// PackSlice packs an EndpointSlice for [Store.SetPackedSlice], a quarter of its size.
+func (s *Store) PackSlice(sl *discoveryv1.EndpointSlice) PackedSlice {
+	var packed PackedSlice
+	s.trim(func(in interner) { packed.slice, _ = compactSlice(sl, in) })
+	return packed
+}
+
+// SetPackedSlice adds or changes an EndpointSlice of that key.
+func (s *Store) SetPackedSlice(key guard.Key, packed PackedSlice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replaceSlice(key, packed)
+	s.replaceSlice(key, packed.slice)
 }
 
 // DeleteSlice forgets an EndpointSlice.
@@ -209,7 +255,7 @@ func (s *Store) setGate(namespace, mode string) {
 
 // SetCustom adds or changes an object of a kind that hooks match by.
 func (s *Store) SetCustom(gk schema.GroupKind, u *unstructured.Unstructured) {
-	trimCustom(u)
+	s.Trim(u)
 	key := guard.Key{Namespace: u.GetNamespace(), Name: u.GetName()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +281,7 @@ func (s *Store) DeleteCustom(gk schema.GroupKind, key guard.Key) {
 
 // SetAgent adds or changes a pod that a hook selects by its labels.
 func (s *Store) SetAgent(pod *corev1.Pod) {
-	s.trim(func(in interner) { trimPod(pod, in) })
+	s.Trim(pod)
 	key := guard.Key{Namespace: pod.Namespace, Name: pod.Name}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +304,7 @@ func (s *Store) DeleteAgent(key guard.Key) {
 
 // SetDaemonSet adds or changes a DaemonSet: hooks ask where its agents can run. Without any, they are not known.
 func (s *Store) SetDaemonSet(d *appsv1.DaemonSet) {
-	s.trim(func(in interner) { trimDaemonSet(d, in) })
+	s.Trim(d)
 	key := guard.Key{Namespace: d.Namespace, Name: d.Name}
 	s.mu.Lock()
 	defer s.mu.Unlock()

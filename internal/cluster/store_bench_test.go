@@ -74,6 +74,14 @@ var balancers = map[string]balancer{
 		objects: func(*cluster.Store) {},
 	},
 	"MetalLB": {service: withAddress, objects: metalLB, one: true},
+	"Calico": {service: withAddress, objects: func(s *cluster.Store) {
+		set(s, "crd.projectcalico.org/v1", "BGPConfiguration", "default", map[string]any{"spec": map[string]any{
+			"serviceLoadBalancerIPs": []any{map[string]any{"cidr": "198.18.0.0/16"}},
+		}})
+	}},
+	"kube-router": {service: withAddress, objects: func(s *cluster.Store) {
+		agents(s, corev1.Container{Args: []string{"--advertise-loadbalancer-ip"}}, map[string]string{"k8s-app": "kube-router"})
+	}},
 }
 
 func withAddress(svc *corev1.Service, i int) {
@@ -92,11 +100,20 @@ func metalLB(s *cluster.Store) {
 			"status": map[string]any{"node": node, "serviceName": key.Name, "serviceNamespace": key.Namespace},
 		})
 	}
+	agents(s, corev1.Container{}, map[string]string{"app.kubernetes.io/name": "metallb", "app.kubernetes.io/component": "speaker"})
+}
+
+// agents runs a pod of a DaemonSet on each node.
+func agents(s *cluster.Store, c corev1.Container, labels map[string]string) {
+	yes := true
 	for i := range largeNodes {
 		s.SetAgent(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: fmt.Sprintf("speaker-%04d", i), Labels: map[string]string{"app.kubernetes.io/name": "metallb", "app.kubernetes.io/component": "speaker"}},
-			Spec:       corev1.PodSpec{NodeName: largeNode(i, nil).Name},
-			Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "agents", Name: fmt.Sprintf("agent-%04d", i), Labels: maps.Clone(labels),
+				OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: &yes}},
+			},
+			Spec:   corev1.PodSpec{NodeName: largeNode(i, nil).Name, HostNetwork: true, Containers: []corev1.Container{c}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 		})
 	}
 }

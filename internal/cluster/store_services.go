@@ -55,6 +55,9 @@ func (s *Store) list(e *storedService) {
 	s.order.Store(nil)
 	if externalLocal(e.object) || internalLocal(e.object) {
 		add(s.local, e.key.Namespace, e)
+		for _, sl := range e.slices {
+			s.placePods(e, sl)
+		}
 	}
 	for _, in := range e.object.Status.LoadBalancer.Ingress {
 		if in.IP != "" {
@@ -69,7 +72,12 @@ func (s *Store) unlist(e *storedService) {
 		return
 	}
 	s.order.Store(nil)
-	remove(s.local, e.key.Namespace, e)
+	if s.isLocal(e) {
+		for pod, name := range podsOf(e.slices) {
+			s.unplacePod(e, pod, name)
+		}
+		remove(s.local, e.key.Namespace, e)
+	}
 	var neighbours []*storedService
 	for _, in := range e.object.Status.LoadBalancer.Ingress {
 		remove(s.byAddress, in.IP, e)
@@ -163,10 +171,55 @@ func (s *Store) place(e *storedService, sl *slice) {
 	for i := range sl.endpoints {
 		ep := &sl.endpoints[i]
 		add(s.onNode, ep.node, e)
-		if ep.pod != "" && !slices.Contains(s.ofPod[ep.pod], e) {
+	}
+	s.placePods(e, sl)
+}
+
+func (s *Store) isLocal(e *storedService) bool { return s.local[e.key.Namespace].has(e) }
+
+// placePods notes which pods are behind a Service of policy Local. Nobody asks for those of others, which are most. The lock is
+// held.
+func (s *Store) placePods(e *storedService, sl *slice) {
+	if sl.headless || !s.isLocal(e) {
+		return
+	}
+	for i := range sl.endpoints {
+		ep := &sl.endpoints[i]
+		if ep.pod == "" {
+			continue
+		}
+		if !slices.Contains(s.ofPod[ep.pod], e) {
 			s.ofPod[ep.pod] = append(s.ofPod[ep.pod], e)
 		}
+		if ep.node != "" {
+			s.named[ep.podKey] = endpointPod{ep.pod, ep.node}
+		}
 	}
+}
+
+func (s *Store) unplacePod(e *storedService, pod types.UID, name guard.Key) {
+	left := slices.DeleteFunc(slices.Clone(s.ofPod[pod]), func(o *storedService) bool { return o == e })
+	if len(left) == 0 {
+		delete(s.ofPod, pod)
+		if s.named[name].uid == pod { // and not that of one reborn
+			delete(s.named, name)
+		}
+	} else {
+		s.ofPod[pod] = left
+	}
+}
+
+// podsOf lists the pods that slices name.
+func podsOf(all []*slice) map[types.UID]guard.Key {
+	pods := map[types.UID]guard.Key{}
+	for _, sl := range all {
+		for i := range sl.endpoints {
+			if ep := &sl.endpoints[i]; !sl.headless {
+				pods[ep.pod] = ep.podKey
+			}
+		}
+	}
+	return pods
 }
 
 // unplace forgets the nodes and pods of a slice that no other slice of the Service names. The lock is held.
@@ -174,9 +227,9 @@ func (s *Store) unplace(e *storedService, old *slice) {
 	if old.headless {
 		return
 	}
-	nodes, pods := map[string]bool{}, map[types.UID]bool{}
+	nodes, pods := map[string]bool{}, podsOf([]*slice{old})
 	for i := range old.endpoints {
-		nodes[old.endpoints[i].node], pods[old.endpoints[i].pod] = true, true
+		nodes[old.endpoints[i].node] = true
 	}
 	for _, sl := range e.slices {
 		for i := range sl.endpoints {
@@ -189,12 +242,9 @@ func (s *Store) unplace(e *storedService, old *slice) {
 	for node := range nodes {
 		remove(s.onNode, node, e)
 	}
-	for pod := range pods {
-		left := slices.DeleteFunc(slices.Clone(s.ofPod[pod]), func(o *storedService) bool { return o == e })
-		if len(left) == 0 {
-			delete(s.ofPod, pod)
-		} else {
-			s.ofPod[pod] = left
+	if s.isLocal(e) {
+		for pod, name := range pods {
+			s.unplacePod(e, pod, name)
 		}
 	}
 }

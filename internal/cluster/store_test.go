@@ -151,7 +151,68 @@ func (w *twin) check(t tester) {
 		for _, svc := range services {
 			w.checkService(t, want, v, svc)
 		}
+		w.checkReached(t, v, services)
+		w.checkPods(t, v, services)
 	})
+}
+
+// checkReached compares what is said of the Services with externalTrafficPolicy Local alone.
+func (w *twin) checkReached(t tester, v *cluster.StoreView, services []*guard.ServiceFacts) {
+	for _, svc := range services {
+		got, ok := v.ReachedService(svc.Key)
+		if ok != svc.External {
+			t.Fatalf("%s: external %v, reached %v", svc.Key, svc.External, ok)
+		}
+		if diff := cmp.Diff(svc, got, sameAddr); ok && diff != "" {
+			t.Fatalf("reached (-snapshot +store):\n%s", diff)
+		}
+	}
+	for n := range v.Nodes() {
+		var on []string
+		for _, key := range v.ReachedOn(n.Name) {
+			on = append(on, key.String())
+		}
+		if got := keysOf(v.ReachedServicesOn(n.Name)); !slices.Equal(got, on) {
+			t.Fatalf("reached on %s: keys %v, facts %v", n.Name, on, got)
+		}
+	}
+}
+
+// checkPods: the pods behind Services of policy Local are those that slices name now, and their hints are about them.
+func (w *twin) checkPods(t tester, v *cluster.StoreView, services []*guard.ServiceFacts) {
+	want := map[guard.Key][]string{}
+	for _, o := range w.objects {
+		s, ok := o.(*discoveryv1.EndpointSlice)
+		if !ok {
+			continue
+		}
+		if _, headless := s.Labels["service.kubernetes.io/headless"]; headless {
+			continue
+		}
+		of := guard.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+		if !slices.ContainsFunc(services, func(svc *guard.ServiceFacts) bool { return svc.Key == of && svc.Local() }) {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if ref := e.TargetRef; ref != nil && ref.UID != "" {
+				key := guard.Key{Namespace: ref.Namespace, Name: ref.Name}
+				want[key] = append(want[key], of.String())
+			}
+		}
+	}
+	for i := range 6 {
+		key := guard.Key{Namespace: "e", Name: fmt.Sprintf("p%d", i)}
+		slices.Sort(want[key])
+		of := slices.Compact(want[key])
+		if got := keysOf(v.ServicesOf(types.UID(key.Name), key, nil)); !slices.Equal(of, got) {
+			t.Fatalf("behind the pod %s: slices say %v, store %v", key, of, got)
+		}
+		_, node, ok := v.Endpoint(key)
+		uid, hint, hinted := v.Hint(key)
+		if len(of) == 0 && hinted || ok && !hinted || hinted && (string(uid) != key.Name || hint == "") {
+			t.Fatalf("%s behind %v on %s (%v): hint %s on %s (%v)", key, of, node, ok, uid, hint, hinted)
+		}
+	}
 }
 
 // podless is an Index without pods, as a Store is.

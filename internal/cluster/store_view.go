@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"iter"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,31 +76,26 @@ func (v *StoreView) ServicesOn(node string) iter.Seq[*guard.ServiceFacts] {
 // ServicesOf lists the Services of policy Local of a pod, sorted by key: those whose slices name it, and those that select
 // its labels while no slice names it yet.
 func (v *StoreView) ServicesOf(pod types.UID, key guard.Key, labels map[string]string) iter.Seq[*guard.ServiceFacts] {
-	local := v.s.local[key.Namespace]
-	if len(local) == 0 {
-		return v.each(nil)
-	}
-	var of []*storedService
-	for _, e := range v.s.ofPod[pod] {
-		if local.has(e) {
-			of = append(of, e)
-		}
-	}
-	for e := range local {
-		if guard.Selects(e.object.Spec.Selector, labels) && !slices.Contains(of, e) {
-			of = append(of, e)
-		}
-	}
-	sortServices(of)
-	return v.each(of)
+	return v.Behind(key.Namespace, labels, func(yield func(types.UID) bool) { yield(pod) })
 }
 
-// Local lists the Services of a namespace that are of policy Local, sorted by key.
-func (v *StoreView) Local(namespace string) iter.Seq[*guard.ServiceFacts] {
-	var all []*storedService
-	for e := range v.s.local[namespace] {
-		all = append(all, e)
+// Behind lists the Services of policy Local of a namespace that select labels, or whose slices name one of some pods, sorted by
+// key. Of the others nothing is derived.
+func (v *StoreView) Behind(namespace string, labels map[string]string, pods iter.Seq[types.UID]) iter.Seq[*guard.ServiceFacts] {
+	local, of := v.s.local[namespace], serviceSet{}
+	for e := range local {
+		if guard.Selects(e.object.Spec.Selector, labels) {
+			of[e] = struct{}{}
+		}
 	}
+	for pod := range pods {
+		for _, e := range v.s.ofPod[pod] {
+			if local.has(e) {
+				of[e] = struct{}{}
+			}
+		}
+	}
+	all := slices.Collect(maps.Keys(of))
 	sortServices(all)
 	return v.each(all)
 }
@@ -114,6 +110,28 @@ func (v *StoreView) Reached() []guard.Key {
 	}
 	slices.SortFunc(keys, guard.Key.Compare)
 	return keys
+}
+
+// ReachedService returns the facts of one of [StoreView.Reached]. Of other Services nothing is derived: most of a cluster's are not
+// of policy Local, and what is derived is kept.
+func (v *StoreView) ReachedService(key guard.Key) (*guard.ServiceFacts, bool) {
+	e, ok := v.s.services[key]
+	if !ok || !e.proxied() || !externalLocal(e.object) {
+		return nil, false
+	}
+	return v.facts(e), true
+}
+
+// ReachedServicesOn lists the facts of [StoreView.ReachedOn].
+func (v *StoreView) ReachedServicesOn(node string) iter.Seq[*guard.ServiceFacts] {
+	var on []*storedService
+	for e := range v.s.onNode[node] {
+		if e.proxied() && externalLocal(e.object) {
+			on = append(on, e)
+		}
+	}
+	sortServices(on)
+	return v.each(on)
 }
 
 // ReachedOn lists of [StoreView.Reached] the Services with an endpoint on a node.
@@ -156,6 +174,13 @@ func (v *StoreView) Endpoint(pod guard.Key) (uid types.UID, node string, ok bool
 		}
 	}
 	return "", "", false
+}
+
+// Hint is what [StoreView.Endpoint] says as a rule, found at once. Where pods share a name, as one does with the one that it
+// was reborn from, or nothing of the name is there any more, it may be about another one: nothing is decided by it.
+func (v *StoreView) Hint(pod guard.Key) (uid types.UID, node string, ok bool) {
+	p, ok := v.s.named[pod]
+	return p.uid, p.node, ok
 }
 
 // Gate returns the value of the annotation safedrain.dev/gate of a namespace, "" when it has none.

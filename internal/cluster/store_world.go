@@ -24,10 +24,10 @@ const maxStoredSeats = 500_000
 // what they derive from one world, so another one is made when anything of it changes. It is used under the Store's lock.
 type storeWorld struct {
 	s      *Store
-	nodes  []*corev1.Node
 	steady *int // another one when anything but nodes and slices has changed
 
 	mu        sync.Mutex
+	nodes     []*corev1.Node                                    // nil before somebody asked for them
 	lists     map[schema.GroupKind][]*unstructured.Unstructured // sorted by key
 	selected  map[string][]*corev1.Pod                          // agents by label selector
 	rotations map[*storedService]storedRotation
@@ -48,7 +48,7 @@ var (
 // turn begins a new world: everything that hooks derived is derived anew when it is asked for. The lock is held.
 func (s *Store) turn() {
 	s.world = &storeWorld{
-		s: s, nodes: s.sorted, steady: new(int), lists: map[schema.GroupKind][]*unstructured.Unstructured{},
+		s: s, steady: new(int), lists: map[schema.GroupKind][]*unstructured.Unstructured{},
 		selected: map[string][]*corev1.Pod{}, rotations: map[*storedService]storedRotation{},
 	}
 }
@@ -100,7 +100,15 @@ func (w *storeWorld) keep(e *storedService, r storedRotation) {
 func (w *storeWorld) Steady() any { return w.steady }
 
 // Nodes lists the nodes, sorted by name.
-func (w *storeWorld) Nodes() []*corev1.Node { return w.nodes }
+func (w *storeWorld) Nodes() []*corev1.Node {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.nodes == nil {
+		w.s.lent.Store(true)
+		w.nodes = w.s.sorted
+	}
+	return w.nodes
+}
 
 // Slices lists the EndpointSlices of a Service, sorted by name.
 func (w *storeWorld) Slices(namespace, service string) []*discoveryv1.EndpointSlice {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/internal/claim"
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
@@ -115,7 +116,7 @@ func (d *run) renewAll(ctx context.Context) func() {
 	var wg sync.WaitGroup
 	following, stopFollowing := context.WithCancel(ctx)
 	for _, n := range d.nodes {
-		wg.Go(func() { n.follow(following) })
+		wg.Go(func() { n.orEnd(func() { n.follow(following) }) })
 	}
 	wg.Go(func() {
 		ticker := d.Clock.NewTicker(claim.RenewEvery)
@@ -130,12 +131,20 @@ func (d *run) renewAll(ctx context.Context) func() {
 			}
 			for _, n := range d.nodes {
 				if !n.isFinished() {
-					n.renew(ctx)
+					n.orEnd(func() { n.renew(ctx) })
 				}
 			}
 		}
 	})
 	return func() { close(quit); stopFollowing(); wg.Wait() }
+}
+
+// orEnd calls what watches over the node's claim, and ends the work on the node if that panics: the gate, and the run's other
+// nodes, go on.
+func (n *nodeRun) orEnd(watches func()) {
+	if err := safely.Call(func() error { watches(); return nil }); err != nil {
+		n.stop.end(err)
+	}
 }
 
 // renew ends the work on a node when its claim is lost or the node is not as the run needs it. Failures of the API that

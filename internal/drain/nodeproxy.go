@@ -2,12 +2,14 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/safedrain/safedrain/internal/safely"
 	"github.com/safedrain/safedrain/pkg/guard"
 	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
@@ -66,15 +68,21 @@ func (p *nodeProxy) ask(ctx context.Context, t lbhooks.Target, others []*corev1.
 	if err != nil || sight == lbhooks.SightPassing || sight == lbhooks.SightFailing {
 		return sight, detail, err
 	}
-	answers := make([]bool, len(others))
+	answers, faults := make([]bool, len(others)), make([]error, len(others))
 	var group sync.WaitGroup
 	for i, node := range others {
 		group.Go(func() {
-			s, _, err := p.lookAt(ctx, witness, lbhooks.Target{Service: t.Service, Node: node})
-			answers[i] = err == nil && (s == lbhooks.SightPassing || s == lbhooks.SightFailing)
+			faults[i] = safely.Call(func() error {
+				s, _, err := p.lookAt(ctx, witness, lbhooks.Target{Service: t.Service, Node: node})
+				answers[i] = err == nil && (s == lbhooks.SightPassing || s == lbhooks.SightFailing)
+				return nil
+			})
 		})
 	}
 	group.Wait()
+	if err := errors.Join(faults...); err != nil {
+		return lbhooks.SightUnreachable, "", err
+	}
 	for i, answered := range answers {
 		if answered {
 			return lbhooks.SightFailing, fmt.Sprintf("%s, and that of %s answers", detail, others[i].Name), ctx.Err()

@@ -58,7 +58,7 @@ func (b *blackholes) count(change cluster.Change, now time.Time) {
 	for _, key := range keys {
 		b.store.Read(func(v *cluster.StoreView) {
 			delete(b.counts, key)
-			if svc, ok := v.Service(key); ok && svc.External {
+			if svc, ok := v.ReachedService(key); ok {
 				b.counts[key] = len(guard.Blackholed(svc, v))
 			}
 		})

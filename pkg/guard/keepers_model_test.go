@@ -15,7 +15,7 @@ import (
 )
 
 // The model is one node in rotation with some pods of one Service. Evictions are reviewed by replicas whose slices lag, read
-// live pod by pod, and are carried out later; the controller reads pod by pod, plans, and patches pod by pod; pods crash.
+// live pod by pod, the target's before or after the others, and are carried out later; the controller reads pod by pod, plans, and patches pod by pod; pods crash.
 // With two pods every order of these steps is tried, but for the controller's reads, which are one step there; with three
 // pods many random ones. A tick is the time that an eviction takes at most from its review on.
 
@@ -44,6 +44,7 @@ type modelEviction struct {
 	Stage   int8 // 0: to come; 1: the pod was read; 2..: others were read; allowed
 	Target  int8
 	Age     int8
+	Last    bool // the target is read last
 	Crashed bool // a pod crashed since its review began
 	Read    [modelPods]modelPod
 }
@@ -273,6 +274,8 @@ func (m *model) evict(s modelState, n int) error {
 			*ev = modelEviction{Stage: evictionReads, Target: target}
 			ev.Read[target] = p
 			m.visit(next)
+			*ev = modelEviction{Stage: evictionReads, Target: target, Last: true}
+			m.visit(next)
 		}
 	case e.Stage < int8(evictionReads+m.pods):
 		i := int(e.Stage - evictionReads)
@@ -281,8 +284,11 @@ func (m *model) evict(s modelState, n int) error {
 		}
 		e.Stage++
 		if e.Stage == int8(evictionReads+m.pods) {
-			allowed := m.allows(e, s.Listed[n])
-			if !allowed {
+			if e.Last {
+				e.Read[e.Target] = s.Pods[e.Target]
+			}
+			serves := e.Read[e.Target].There && e.Read[e.Target].Ready // else the gate has nothing against it
+			if !serves || !m.allows(e, s.Listed[n]) {
 				*e = modelEviction{} // it is tried again
 			} else {
 				*e = modelEviction{Stage: evictionAllowed, Target: e.Target, Age: e.Age, Crashed: e.Crashed}

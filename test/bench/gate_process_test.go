@@ -131,10 +131,10 @@ func (g *gate) review(b *testing.B, pod string) []byte {
 	return text
 }
 
-// answer asks the gate itself, over a connection that stands, as the API server does: what it adds to an eviction.
-func (g *gate) answer(b *testing.B, review []byte) time.Duration {
+// answer asks a webhook itself, over a connection that stands, as the API server does.
+func (g *gate) answer(b *testing.B, url string, review []byte) time.Duration {
 	b.Helper()
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, g.url, bytes.NewReader(review))
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, url, bytes.NewReader(review))
 	if err != nil {
 		b.Fatal(err)
 	}

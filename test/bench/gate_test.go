@@ -28,9 +28,9 @@ import (
 
 // What is promised of the gate on the large cluster.
 const (
-	gateReady  = time.Minute // from its start on
-	gateAdded  = 10 * time.Millisecond
-	gateRatio  = 1.1 // of an eviction through a webhook that does nothing
+	gateReady  = time.Minute           // from its start on
+	gateAdded  = 10 * time.Millisecond // to the answers of a webhook that does nothing, the slowest of a hundred of each
+	gateRatio  = 1.1                   // of an eviction through a webhook that does nothing
 	gateMemory = 300 << 20
 )
 
@@ -56,6 +56,11 @@ const (
 
 // BenchmarkGate evicts pods of the large cluster through nothing, through a webhook that does nothing, and through the gate, in
 // turn and one at a time. The gate allows each: another pod of the node is kept, so that it reads two pods and a node.
+//
+// What the gate adds to an answer is measured past the API server, which takes longer for an eviction than both webhooks and
+// varies by more: the gate and the webhook that does nothing are asked the same in turn, over connections that stand. Both
+// times hold the connection, the decoding of a review and the wait of this process for a processor; their difference is
+// the gate's own work and its reads of the API server.
 func BenchmarkGate(b *testing.B) {
 	size := gateFull
 	if testing.Short() {
@@ -67,7 +72,8 @@ func BenchmarkGate(b *testing.B) {
 	for _, namespace := range kinds {
 		l.couples(b, namespace, size.evictions+1) // the last one stays, for questions to the gate itself
 	}
-	l.webhook(b, nothing, allowing(b))
+	idle := allowing(b)
+	l.webhook(b, nothing, idle)
 	g := l.startGate(b)
 	l.settle(b, g, len(kinds)*(size.evictions+1), size.evictions)
 	b.Logf("ready after %.1f s, %d MiB at most when it has settled", seconds(g.ready), g.memory(b)>>20)
@@ -77,10 +83,11 @@ func BenchmarkGate(b *testing.B) {
 			took[namespace] = append(took[namespace], l.evict(b, namespace, i))
 		}
 	}
-	var answers []time.Duration
+	var answers, idleAnswers []time.Duration
 	review := g.review(b, goes(size.evictions))
 	for range size.answers {
-		answers = append(answers, g.answer(b, review))
+		answers = append(answers, g.answer(b, g.url, review))
+		idleAnswers = append(idleAnswers, g.answer(b, *idle.URL, review))
 	}
 	middle := map[string]float64{}
 	for namespace, all := range took {
@@ -88,11 +95,13 @@ func BenchmarkGate(b *testing.B) {
 		b.ReportMetric(middle[namespace], namespace+"-p50-ms")
 		b.ReportMetric(percentile(all, 99).Seconds()*1000, namespace+"-p99-ms")
 	}
-	added, ratio, memory := percentile(answers, 99), middle[gated]/middle[nothing], g.memory(b)
+	added := func(n int) time.Duration { return percentile(answers, n) - percentile(idleAnswers, n) }
+	ratio, memory := middle[gated]/middle[nothing], g.memory(b)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(ratio, "ratio")
-	b.ReportMetric(median(answers, seconds)*1000, "added-p50-ms")
-	b.ReportMetric(added.Seconds()*1000, "added-p99-ms")
+	b.ReportMetric(percentile(answers, 99).Seconds()*1000, "answer-p99-ms")
+	b.ReportMetric(added(50).Seconds()*1000, "added-p50-ms")
+	b.ReportMetric(added(99).Seconds()*1000, "added-p99-ms")
 	b.ReportMetric(seconds(g.ready), "ready-s")
 	b.ReportMetric(float64(memory>>20), "MiB")
 	if !size.promised {
@@ -101,8 +110,8 @@ func BenchmarkGate(b *testing.B) {
 	if ratio > gateRatio {
 		b.Errorf("an eviction through the gate took %.2f of one through a webhook that does nothing, want %.1f at most", ratio, gateRatio)
 	}
-	if added > gateAdded {
-		b.Errorf("the slowest answers of a hundred took %s, want %s at most", added, gateAdded)
+	if slowest := added(99); slowest > gateAdded {
+		b.Errorf("the slowest answers of a hundred took %s more than those of a webhook that does nothing, want %s at most", slowest, gateAdded)
 	}
 	if g.ready > gateReady {
 		b.Errorf("it was ready after %s, want %s at most", g.ready, gateReady)

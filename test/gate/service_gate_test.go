@@ -178,6 +178,12 @@ func (g *gated) judges(e *controlplane.Env) {
 // refuses it, as it will from then on.
 func (g *gated) holds(e *controlplane.Env, deployment string, floor int32) {
 	e.Helper()
+	held := false
+	defer func() { // Wait ends the test
+		if !held {
+			g.explain(e)
+		}
+	}()
 	e.Wait(fmt.Sprintf("the gate to hold %s at %d", deployment, floor), func(ctx context.Context) (bool, string, error) {
 		api := e.Client.AppsV1().Deployments(e.Namespace)
 		scale, err := api.GetScale(ctx, deployment, metav1.GetOptions{})
@@ -192,6 +198,19 @@ func (g *gated) holds(e *controlplane.Env, deployment string, floor int32) {
 		}
 		return got.Spec.Replicas == floor, fmt.Sprintf("%d replicas", got.Spec.Replicas), nil
 	})
+	held = true
+}
+
+// explain logs what the replicas have seen and said.
+func (g *gated) explain(e *controlplane.Env) {
+	e.Helper()
+	for _, r := range g.all() {
+		metrics, _ := fetch(context.Background(), "http://"+loopback(r.meter)+"/metrics")
+		decisions := slices.DeleteFunc(strings.Split(metrics, "\n"), func(line string) bool {
+			return !strings.HasPrefix(line, "safedrain_gate_decisions_total")
+		})
+		e.Logf("%s\n%s\n%s", r.readiness(context.Background()), strings.Join(decisions, "\n"), r.log)
+	}
 }
 
 // replica is one process of the gate.

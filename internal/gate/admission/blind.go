@@ -44,7 +44,7 @@ func (e *Evictions) withoutPod(ask *asked) *answer {
 
 // withoutNode answers when the node cannot be read. What the rules allow without a word of who drains it is allowed: no
 // balancer sends to it, or another pod is kept there. Else it is to come again.
-func (e *Evictions) withoutNode(ctx context.Context, ask *asked, pod guard.PodFacts) *answer {
+func (e *Evictions) withoutNode(ctx context.Context, live Live, ask *asked, pod guard.PodFacts) *answer {
 	facts := guard.NodeFacts{Name: pod.Node}
 	off := false
 	e.Store.Read(func(v *cluster.StoreView) {
@@ -58,7 +58,7 @@ func (e *Evictions) withoutNode(ctx context.Context, ask *asked, pod guard.PodFa
 	if off {
 		return allowed(evictNodeOff)
 	}
-	ev := e.withCompany(ctx, guard.Eviction{Pod: pod, Node: &facts})
+	ev := e.withCompany(ctx, live, guard.Eviction{Pod: pod, Node: &facts})
 	var v guard.EvictionVerdict
 	var namespace string
 	e.Store.Read(func(view *cluster.StoreView) {

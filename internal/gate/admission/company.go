@@ -19,13 +19,13 @@ const firstReads = 8
 
 // withCompany reads the pods that the verdict rests on, until it is an allowance or all are read. One that is gone or that
 // cannot be read counts as not there.
-func (e *Evictions) withCompany(ctx context.Context, ev guard.Eviction) guard.Eviction {
+func (e *Evictions) withCompany(ctx context.Context, live Live, ev guard.Eviction) guard.Eviction {
 	var keys []guard.Key
 	e.Store.Read(func(v *cluster.StoreView) { keys = guard.Company(ev, v) })
 	ev.Others = make(map[types.UID]guard.PodFacts, len(keys))
 	for n := firstReads; len(keys) > 0; n *= 2 {
 		n = min(n, len(keys))
-		maps.Copy(ev.Others, e.readPods(ctx, keys[:n]))
+		maps.Copy(ev.Others, readPods(ctx, live, keys[:n]))
 		if keys = keys[n:]; len(keys) == 0 {
 			break
 		}
@@ -38,7 +38,7 @@ func (e *Evictions) withCompany(ctx context.Context, ev guard.Eviction) guard.Ev
 	return ev
 }
 
-func (e *Evictions) readPods(ctx context.Context, keys []guard.Key) map[types.UID]guard.PodFacts {
+func readPods(ctx context.Context, live Live, keys []guard.Key) map[types.UID]guard.PodFacts {
 	found := make(map[types.UID]guard.PodFacts, len(keys))
 	var mu sync.Mutex
 	var fault *safely.Panic
@@ -47,7 +47,7 @@ func (e *Evictions) readPods(ctx context.Context, keys []guard.Key) map[types.UI
 		reading.Go(func() {
 			var facts guard.PodFacts
 			err := safely.Call(func() error {
-				pod, err := e.Live.Pod(ctx, key.Namespace, key.Name)
+				pod, err := live.Pod(ctx, key.Namespace, key.Name)
 				if err == nil {
 					facts = guard.PodFactsOf(pod)
 				}

@@ -60,7 +60,8 @@ func (e *Evictions) judge(ctx context.Context, req *admissionv1.AdmissionRequest
 	if !e.concerned(ask.pod.Namespace) {
 		return allowed(evictNoService), nil
 	}
-	pod, err := e.Live.Pod(ctx, ask.pod.Namespace, ask.pod.Name)
+	live := e.ahead(ctx, ask.pod)
+	pod, err := live.Pod(ctx, ask.pod.Namespace, ask.pod.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return allowed(evictPodGone), nil
@@ -69,7 +70,7 @@ func (e *Evictions) judge(ctx context.Context, req *admissionv1.AdmissionRequest
 	case ask.uid != "" && ask.uid != pod.UID:
 		return allowed(evictPodGone), nil // the API server says so itself
 	}
-	return e.of(ctx, ask, guard.PodFactsOf(pod)), nil
+	return e.of(ctx, live, ask, guard.PodFactsOf(pod)), nil
 }
 
 // concerned reports whether the gate judges any Service of a namespace.
@@ -85,23 +86,23 @@ func (e *Evictions) concerned(namespace string) (yes bool) {
 }
 
 // of answers for a pod that was read.
-func (e *Evictions) of(ctx context.Context, ask *asked, pod guard.PodFacts) *answer {
+func (e *Evictions) of(ctx context.Context, live Live, ask *asked, pod guard.PodFacts) *answer {
 	var serves bool
 	e.Store.Read(func(v *cluster.StoreView) { serves = guard.Serves(pod, v) })
 	if !serves {
 		return e.verdict(ask, guard.Eviction{Pod: pod, Node: &guard.NodeFacts{Name: pod.Node}})
 	}
-	node, err := e.Live.Node(ctx, pod.Node)
+	node, err := live.Node(ctx, pod.Node)
 	switch {
 	case apierrors.IsNotFound(err):
 		return e.verdict(ask, guard.Eviction{Pod: pod})
 	case err != nil:
-		return e.withoutNode(ctx, ask, pod)
+		return e.withoutNode(ctx, live, ask, pod)
 	case node.Annotations[guard.AnnotationGate] == string(Off):
 		return allowed(evictNodeOff)
 	}
 	facts := cluster.NodeFacts(node)
-	return e.verdict(ask, e.withCompany(ctx, guard.Eviction{Pod: pod, Node: &facts}))
+	return e.verdict(ask, e.withCompany(ctx, live, guard.Eviction{Pod: pod, Node: &facts}))
 }
 
 // verdict asks the rules, and applies to each Service that stands against the eviction its mode.

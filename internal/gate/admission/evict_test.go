@@ -225,6 +225,35 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestEvictionReadsAhead: what slices show is read at once; where they lag, what is true is read and decides.
+func TestEvictionReadsAhead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(w *world)
+		takes  time.Duration // in reads, one after another
+		reads  int
+		allow  bool
+	}{
+		"as slices show it":  {func(*world) {}, 1, 3, true},
+		"on another node":    {func(w *world) { w.pod("p", "n2") }, 3, 5, false},
+		"reborn":             {func(w *world) { w.pod("p", "n1").UID = "another" }, 2, 4, true},
+		"no keeper any more": {func(w *world) { w.pod("k", "n1") }, 1, 3, false},
+		"in no slice yet": {func(w *world) {
+			w.service("s", nil, [2]string{"k", "n1"}, [2]string{"o", "n2"})
+		}, 3, 3, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := edge("s")
+			tc.change(w)
+			w.fail = func(context.Context, string) error { time.Sleep(time.Second); return nil }
+			began := time.Now()
+			r := w.ask(t, Enforce, "p")
+			if took := time.Since(began); took != tc.takes*time.Second || w.reads != tc.reads || r.Allowed != tc.allow {
+				t.Errorf("%s: %s, %d reads, allowed %v; want %s, %d, %v", name, took, w.reads, r.Allowed, tc.takes*time.Second, tc.reads, tc.allow)
+			}
+		})
+	}
+}
+
 // TestPanic: a fault of the gate is an answer of HTTP, and the failurePolicy decides.
 func TestPanic(t *testing.T) {
 	for _, of := range []string{"pod p", "node n1", "pod k"} { // the last one is read beside others

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -180,7 +181,7 @@ func (r *scaling) title() string {
 func (s *Scaler) decide(r *scaling, target *guard.ScaleTarget, mayClamp bool) (out scaleVerdict) {
 	s.Store.Read(func(v *cluster.StoreView) {
 		var enforced, all []*guard.ServiceFacts
-		for _, svc := range target.Behind(v.Local(r.key.Namespace)) {
+		for _, svc := range target.Behind(behind(v, target)) {
 			switch s.modeOf(v, svc) {
 			case Enforce:
 				enforced = append(enforced, svc)
@@ -206,4 +207,19 @@ func (s *Scaler) decide(r *scaling, target *guard.ScaleTarget, mayClamp bool) (o
 		out = warn(r, target, v, guard.JudgeScale(target, v, r.after, now))
 	})
 	return out
+}
+
+// behind lists what the store knows of the Services that may send to a workload.
+func behind(v *cluster.StoreView, target *guard.ScaleTarget) iter.Seq[*guard.ServiceFacts] {
+	var labels map[string]string
+	if target.Template != nil {
+		labels = target.Template.Labels
+	}
+	return v.Behind(target.Key.Namespace, labels, func(yield func(types.UID) bool) {
+		for _, pod := range target.Pods {
+			if !yield(pod.UID) {
+				return
+			}
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/internal/hookset"
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/lbhooks"
 )
 
 var (
@@ -426,4 +428,47 @@ func expired(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
+}
+
+// matched notes which Services a rotation is derived for.
+type matched struct {
+	*hookset.Set
+	names []string
+}
+
+func (m *matched) Match(svc *corev1.Service, objects lbhooks.Objects) lbhooks.Rotation {
+	m.names = append(m.names, svc.Name)
+	return m.Set.Match(svc, objects)
+}
+
+// TestScaleDerives: of the Services of a namespace only those that send to the workload are looked at: by their selector, or by
+// slices alone.
+func TestScaleDerives(t *testing.T) {
+	w := newScaleWorld(2, 2, 2)
+	m := &matched{Set: hookset.New(hookset.Deps{})}
+	w.store = cluster.NewStore(m)
+	w.store.SetService(w.service.DeepCopy())
+	for name, selector := range map[string]map[string]string{"other": {"app": "other"}, "by-hand": nil, "elsewhere": nil} {
+		svc := w.service.DeepCopy()
+		svc.Name, svc.Spec.Selector = name, selector
+		w.store.SetService(svc)
+	}
+	port, text, node := int32(80), "", "n1"
+	for service, pod := range map[string]string{"by-hand": "web-1", "elsewhere": "x-1"} {
+		w.store.SetSlice(&discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &text, Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{
+				Addresses: []string{"10.0.1.1"}, NodeName: &node,
+				TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: pod, UID: types.UID(pod)},
+			}},
+		})
+	}
+	if _, err := w.scaler(ScaleDeny, Enforce).mutate(t.Context(), scaleReview(6, 2, hpa)); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(m.names)
+	if got := slices.Compact(m.names); !slices.Equal(got, []string{"by-hand", "web"}) {
+		t.Errorf("looked at %v", got)
+	}
 }

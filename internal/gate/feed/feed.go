@@ -111,11 +111,11 @@ func (f *Feed) Synced() bool {
 func (f *Feed) rules(ctx context.Context, running *sync.WaitGroup) {
 	k := f.clients.Kubernetes
 	core, discovery, apps := k.CoreV1().RESTClient(), k.DiscoveryV1().RESTClient(), k.AppsV1().RESTClient()
-	nodes := newSink(f.store.SetNode, func(key guard.Key) { f.store.DeleteNode(key.Name) })
-	services := newSink(f.store.SetService, f.store.DeleteService)
-	slices := newSink(f.store.SetSlice, f.store.DeleteSlice)
-	daemonSets := newSink(f.store.SetDaemonSet, f.store.DeleteDaemonSet)
-	namespaces := newSink(f.store.SetNamespace, func(key guard.Key) { f.store.DeleteNamespace(key.Name) })
+	nodes := newSink(trimmed(f.store, f.store.SetNode), func(key guard.Key) { f.store.DeleteNode(key.Name) })
+	services := newSink(trimmed(f.store, f.store.SetService), f.store.DeleteService)
+	slices := newSink(packed(f.store), f.store.DeleteSlice)
+	daemonSets := newSink(trimmed(f.store, f.store.SetDaemonSet), f.store.DeleteDaemonSet)
+	namespaces := newSink(trimmed(f.store, f.store.SetNamespace), func(key guard.Key) { f.store.DeleteNamespace(key.Name) })
 	f.mu.Lock()
 	f.base = []*atomic.Bool{&nodes.synced, &services.synced, &slices.synced, &namespaces.synced, &daemonSets.synced}
 	f.mu.Unlock()
@@ -127,6 +127,21 @@ func (f *Feed) rules(ctx context.Context, running *sync.WaitGroup) {
 		{"daemonsets", lister(apps, "daemonsets"), &appsv1.DaemonSet{}, daemonSets, nil},
 	} {
 		f.reflect(ctx, running, r)
+	}
+}
+
+// trimmed takes objects that the store keeps as they are, less what nobody reads.
+func trimmed[T any](store *cluster.Store, set func(T)) func(T) taken {
+	return func(object T) taken {
+		store.Trim(object)
+		return func() { set(object) }
+	}
+}
+
+func packed(store *cluster.Store) func(*discoveryv1.EndpointSlice) taken {
+	return func(s *discoveryv1.EndpointSlice) taken {
+		key, small := guard.Key{Namespace: s.Namespace, Name: s.Name}, store.PackSlice(s)
+		return func() { store.SetPackedSlice(key, small) }
 	}
 }
 
@@ -204,14 +219,14 @@ func (f *Feed) discover(ctx context.Context, running *sync.WaitGroup) error {
 func (f *Feed) follow(ctx context.Context, running *sync.WaitGroup, w cluster.Watch) *follow {
 	ctx, stop := context.WithCancel(ctx)
 	if w.Labels != "" {
-		agents := newSink(f.store.SetAgent, f.store.DeleteAgent)
+		agents := newSink(trimmed(f.store, f.store.SetAgent), f.store.DeleteAgent)
 		from := cache.NewFilteredListWatchFromClient(f.clients.Kubernetes.CoreV1().RESTClient(), "pods", metav1.NamespaceAll,
 			func(o *metav1.ListOptions) { o.LabelSelector = w.Labels })
 		f.reflect(ctx, running, &reflection{"agents " + w.Labels, from, &corev1.Pod{}, agents, agents.clear})
 		return &follow{&agents.synced, stop}
 	}
 	objects := newSink(
-		func(u *unstructured.Unstructured) { f.store.SetCustom(w.Kind, u) },
+		trimmed(f.store, func(u *unstructured.Unstructured) { f.store.SetCustom(w.Kind, u) }),
 		func(key guard.Key) { f.store.DeleteCustom(w.Kind, key) },
 	)
 	example := &unstructured.Unstructured{}

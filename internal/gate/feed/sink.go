@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/safedrain/safedrain/pkg/guard"
 )
@@ -12,16 +14,51 @@ import (
 // sink takes the objects of one kind from a reflector and hands them on. It keeps their keys only, so that it can tell what
 // is gone after a new LIST. A reflector calls it from one goroutine.
 type sink[T any] struct {
-	set    func(T)
+	take   func(T) taken
 	remove func(guard.Key)
 	known  map[guard.Key]struct{}
 	synced atomic.Bool
 }
 
-var _ target = (*sink[any])(nil)
+// taken hands on an object that was made small.
+type taken func()
 
-func newSink[T any](set func(T), remove func(guard.Key)) *sink[T] {
-	return &sink[T]{set: set, remove: remove, known: map[guard.Key]struct{}{}}
+var (
+	_ target                  = (*sink[any])(nil)
+	_ cache.TransformingStore = (*sink[any])(nil)
+)
+
+func newSink[T any](take func(T) taken, remove func(guard.Key)) *sink[T] {
+	return &sink[T]{take: take, remove: remove, known: map[guard.Key]struct{}{}}
+}
+
+// waiting is an object between its arrival in a list and the end of that list, when all are handed on together: of a large
+// cluster no list is ever held whole.
+type waiting struct {
+	metav1.ObjectMeta // key and resourceVersion, which who holds it asks for
+	taken             taken
+}
+
+// Transformer makes an object of a list small.
+func (s *sink[T]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return s.accept(obj) }
+}
+
+func (s *sink[T]) accept(obj any) (*waiting, error) {
+	if w, ok := obj.(*waiting); ok {
+		return w, nil
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	typed, ok := obj.(T)
+	if !ok {
+		return nil, fmt.Errorf("%s/%s is a %T", m.GetNamespace(), m.GetName(), obj)
+	}
+	w := &waiting{taken: s.take(typed)}
+	w.Namespace, w.Name, w.ResourceVersion = m.GetNamespace(), m.GetName(), m.GetResourceVersion()
+	return w, nil
 }
 
 func keyOf(obj any) (guard.Key, error) {
@@ -34,16 +71,12 @@ func keyOf(obj any) (guard.Key, error) {
 
 // Add takes a new object.
 func (s *sink[T]) Add(obj any) error {
-	key, err := keyOf(obj)
+	w, err := s.accept(obj)
 	if err != nil {
 		return err
 	}
-	typed, ok := obj.(T)
-	if !ok {
-		return fmt.Errorf("%s is a %T", key, obj)
-	}
-	s.known[key] = struct{}{}
-	s.set(typed)
+	s.known[guard.Key{Namespace: w.Namespace, Name: w.Name}] = struct{}{}
+	w.taken()
 	return nil
 }
 

@@ -18,7 +18,9 @@ func pod(name string) *corev1.Pod {
 func TestSink(t *testing.T) {
 	have := map[guard.Key]bool{}
 	s := newSink(
-		func(p *corev1.Pod) { have[guard.Key{Namespace: p.Namespace, Name: p.Name}] = true },
+		func(p *corev1.Pod) taken {
+			return func() { have[guard.Key{Namespace: p.Namespace, Name: p.Name}] = true }
+		},
 		func(key guard.Key) { delete(have, key) },
 	)
 	steps := []struct {

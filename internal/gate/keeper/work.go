@@ -60,7 +60,7 @@ func (c *Controller) nodesToLookAt(namespace string, dirty, uneven map[string]bo
 	nodes := map[string]bool{}
 	for name := range dirty {
 		c.Store.Read(func(v *cluster.StoreView) {
-			if svc, ok := v.Service(guard.Key{Namespace: namespace, Name: name}); ok && c.wants(v, svc) {
+			if svc, ok := v.ReachedService(guard.Key{Namespace: namespace, Name: name}); ok && c.wants(v, svc) {
 				crowded(svc, nodes)
 				if uneven[name] || svc.Spare(v) {
 					inhabited(svc, nodes)
@@ -81,9 +81,9 @@ func (c *Controller) nodesToLookAt(namespace string, dirty, uneven map[string]bo
 	return nodes
 }
 
-// wants reports whether a Service is to have keepers.
+// wants reports whether a Service that is reached from outside with policy Local is to have keepers.
 func (c *Controller) wants(v *cluster.StoreView, svc *guard.ServiceFacts) bool {
-	return svc.External && !svc.Rotation.Nobody && (c.Wanted == nil || c.Wanted(v, svc))
+	return !svc.Rotation.Nobody && (c.Wanted == nil || c.Wanted(v, svc))
 }
 
 // crowded adds the nodes on which a Service has two or more pods, be it for different ports.
@@ -123,7 +123,7 @@ func (c *Controller) gather(v *cluster.StoreView, w *placeWork, spares map[strin
 		return false
 	}
 	if there {
-		for svc := range v.ServicesOn(w.node) {
+		for svc := range v.ReachedServicesOn(w.node) {
 			if svc.Key.Namespace == w.namespace && c.wants(v, svc) && reaches(svc.Rotation.Seat(w.node)) {
 				spare, known := spares[svc.Key.Name]
 				if !known {

@@ -44,8 +44,8 @@ const maxRetry = time.Minute
 // needs reports whether somebody has to wait before the machine of a node goes: the node has endpoints, be it terminating
 // ones, of a Service of policy Local behind a balancer.
 func needs(v *cluster.StoreView, node string, wanted func(*cluster.StoreView, *guard.ServiceFacts) bool) bool {
-	for svc := range v.ServicesOn(node) {
-		if svc.External && svc.Rotation.Hook != "" && !svc.Rotation.Nobody && (wanted == nil || wanted(v, svc)) {
+	for svc := range v.ReachedServicesOn(node) {
+		if svc.Rotation.Hook != "" && !svc.Rotation.Nobody && (wanted == nil || wanted(v, svc)) {
 			return true
 		}
 	}
@@ -150,8 +150,8 @@ func (n *nodes) changed(change cluster.Change) {
 	names := map[string]bool{}
 	for _, key := range change.Services {
 		n.store.Read(func(v *cluster.StoreView) {
-			svc, ok := v.Service(key)
-			if !ok || !svc.External {
+			svc, ok := v.ReachedService(key)
+			if !ok {
 				return
 			}
 			for i := range svc.Ports {

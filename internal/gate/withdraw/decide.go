@@ -74,8 +74,8 @@ func (c *Controller) decide(node *corev1.Node) decision {
 // serves reports whether a node has endpoints of a Service whose evictions are refused.
 func (c *Controller) serves(node string) (yes bool) {
 	c.Store.Read(func(v *cluster.StoreView) {
-		for svc := range v.ServicesOn(node) {
-			if svc.External && !svc.Rotation.Nobody && (c.Wanted == nil || c.Wanted(v, svc)) {
+		for svc := range v.ReachedServicesOn(node) {
+			if !svc.Rotation.Nobody && (c.Wanted == nil || c.Wanted(v, svc)) {
 				yes = true
 				return
 			}
