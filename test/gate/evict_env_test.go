@@ -221,8 +221,9 @@ func (s *evictScene) seen(service string, ready int) {
 func (h *evictHandler) endpoints(namespace string, services ...string) int {
 	n := 0
 	h.store.Read(func(v *cluster.StoreView) {
-		for svc := range v.Local(namespace) {
-			if len(services) > 0 && !slices.Contains(services, svc.Key.Name) || len(svc.Ports) == 0 {
+		for _, key := range v.Reached() {
+			svc, ok := v.ReachedService(key)
+			if !ok || key.Namespace != namespace || len(services) > 0 && !slices.Contains(services, key.Name) || len(svc.Ports) == 0 {
 				continue
 			}
 			for _, e := range svc.Ports[0].Endpoints {
