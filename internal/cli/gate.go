@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,10 @@ balancers, and that stop scale-downs which would leave a node in rotation withou
 withdraw the nodes and mark the pods to keep.
 
 Every replica answers reviews; one of them is elected to run the controllers. Installed by the manifests in deploy/.`
+
+// gateGC is the gate's GOGC where nobody sets one: nearly all of its memory is the cluster, which stays, and little is allocated
+// beside it, so that collecting twice as often costs little and saves a quarter.
+const gateGC = 50
 
 // gateRun is the command gate.
 type gateRun struct {
@@ -88,6 +93,9 @@ func (r *gateRun) run(cmd *cobra.Command, _ []string) error {
 	config, clients, err := r.connect()
 	if err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gateGC)
 	}
 	hooks := newHooks(clients, chosen)
 	g, err := gate.New(cmd.Context(), r.options, gate.Deps{

@@ -38,16 +38,22 @@ func newShop(t *testing.T, policy string, nodes int, replicas int32) *shop {
 	return s
 }
 
-// autoscale makes an autoscaler that wants as many replicas as the metric says.
+// autoscale makes an autoscaler of the shop that wants as many replicas as the metric says.
 func (s *shop) autoscale(least int32) *adapter {
 	s.Helper()
-	a := externalMetrics(s.TB, s.gate.cluster)
+	return autoscale(s.Env, s.gate.cluster, "checkout", least)
+}
+
+// autoscale makes an autoscaler of a Deployment, with its name.
+func autoscale(e *controlplane.Env, c *controlplane.Cluster, deployment string, least int32) *adapter {
+	e.Helper()
+	a := externalMetrics(e.TB, c)
 	target := resource.MustParse("1")
 	now := int32(0)
-	_, err := s.Client.AutoscalingV2().HorizontalPodAutoscalers(s.Namespace).Create(s.Context(), &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Name: "checkout"},
+	_, err := e.Client.AutoscalingV2().HorizontalPodAutoscalers(e.Namespace).Create(e.Context(), &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: deployment},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "checkout"},
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: deployment},
 			MinReplicas:    &least, MaxReplicas: 12,
 			Metrics: []autoscalingv2.MetricSpec{{
 				Type: autoscalingv2.ExternalMetricSourceType,
@@ -63,7 +69,7 @@ func (s *shop) autoscale(least int32) *adapter {
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		s.Fatal(err)
+		e.Fatal(err)
 	}
 	return a
 }
@@ -110,11 +116,16 @@ func ableToScale(h *autoscalingv2.HorizontalPodAutoscaler) (corev1.ConditionStat
 // events are those about an object, as kubectl describe finds them.
 func (s *shop) events(kind, name string) []corev1.Event {
 	s.Helper()
-	list, err := s.Client.CoreV1().Events(s.Namespace).List(s.Context(), metav1.ListOptions{
+	return eventsOf(s.Env, kind, name)
+}
+
+func eventsOf(e *controlplane.Env, kind, name string) []corev1.Event {
+	e.Helper()
+	list, err := e.Client.CoreV1().Events(e.Namespace).List(e.Context(), metav1.ListOptions{
 		FieldSelector: fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.String(),
 	})
 	if err != nil {
-		s.Fatal(err)
+		e.Fatal(err)
 	}
 	return list.Items
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,15 +19,15 @@ import (
 
 const atATime = 10 // placements that are tried side by side
 
-// TestRandomPlacements scales workloads that stand at random on the nodes that send to them, each of which has one pod or more,
-// down to one replica: behind the gate every node keeps its endpoint. Beside it the same is scaled down to as many replicas as
-// there are nodes without a gate; what becomes of the nodes there is only counted.
+// TestRandomPlacements lets autoscalers scale workloads that stand at random on the nodes that send to them, each of which has
+// one pod or more, down to one replica: behind the gate every node keeps its endpoint. Beside it the same is scaled down to as
+// many replicas as there are nodes without a gate; what becomes of the nodes there is only counted.
 func TestRandomPlacements(t *testing.T) {
 	t.Parallel()
 	n := sweep.Size(t, 6, 50)
 	g := oneGate(t, "gate-clamp", 1, "--mode=enforce", "--scale=clamp")
 	var mu sync.Mutex
-	emptied, retried := 0, 0
+	emptied, refusals := 0, 0
 	slots := make(chan struct{}, atATime)
 	t.Run("each", func(t *testing.T) {
 		for i := range n {
@@ -39,38 +38,39 @@ func TestRandomPlacements(t *testing.T) {
 				p := newPlacement(t, g.cluster, uint64(i))
 				g.judges(p.Env)
 				g.holds(p.Env, "web", int32(len(p.nodes)))
-				tries := p.scaleDown(1)
+				refused := p.scaledDown(1)
 				p.PodsReady("web", len(p.nodes))
 				if empty := p.empty(); len(empty) > 0 {
 					t.Errorf("%v: nodes %v, in rotation, have no endpoint: %v", p.pods, empty, on(p.Env, "web"))
 				}
 				without := newPlacement(t, g.cluster, uint64(i))
-				without.scaleDown(int32(len(without.nodes)))
+				without.scaledDown(int32(len(without.nodes)))
 				without.PodsReady("web", len(without.nodes))
 				mu.Lock()
 				defer mu.Unlock()
-				retried += tries - 1
+				refusals += refused
 				if len(without.empty()) > 0 {
 					emptied++
 				}
 			})
 		}
 	})
-	t.Logf("%d placements: behind the gate every node kept its endpoint, after %d refusals in all; without it %d left a node in rotation without one", n, retried, emptied)
+	t.Logf("%d placements: behind the gate every node kept its endpoint, after %d refusals in all; without it %d left a node in rotation without one", n, refusals, emptied)
 }
 
 // placement is a Deployment "web" behind a NodePort Service of policy Local whose pods stand where chance put them.
 type placement struct {
 	*controlplane.Env
-	nodes []string
-	pods  []int // of each node
+	cluster *controlplane.Cluster
+	nodes   []string
+	pods    []int // of each node
 }
 
 // newPlacement makes nodes that have room for just as many pods as chance gives each.
 func newPlacement(t *testing.T, c *controlplane.Cluster, seed uint64) *placement {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 7))
-	p := &placement{Env: c.Env(t)}
+	p := &placement{Env: c.Env(t), cluster: c}
 	total := 0
 	for range 2 + rng.IntN(3) {
 		room := 1 + rng.IntN(3)
@@ -90,24 +90,24 @@ func newPlacement(t *testing.T, c *controlplane.Cluster, seed uint64) *placement
 	return p
 }
 
-// scaleDown asks for a number of replicas as autoscalers do, again and again while it is refused, and returns how often.
-func (p *placement) scaleDown(to int32) (tries int) {
+// scaledDown makes an autoscaler that wants one replica and may go down to some, waits until there are as many as the placement
+// has nodes, and returns how often the autoscaler was refused.
+func (p *placement) scaledDown(least int32) (refused int) {
 	p.Helper()
-	p.Wait(fmt.Sprintf("scaled to %d", to), func(ctx context.Context) (bool, string, error) {
-		tries++
-		deployments := p.Client.AppsV1().Deployments(p.Namespace)
-		scale, err := deployments.GetScale(ctx, "web", metav1.GetOptions{})
+	autoscale(p.Env, p.cluster, "web", least).set(p.Namespace, 1)
+	p.Wait(fmt.Sprintf("%d replicas are wanted", len(p.nodes)), func(ctx context.Context) (bool, string, error) {
+		d, err := p.Client.AppsV1().Deployments(p.Namespace).Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {
 			return false, "", err
 		}
-		scale.Spec.Replicas = to
-		_, err = deployments.UpdateScale(ctx, "web", scale, metav1.UpdateOptions{})
-		if apierrors.IsForbidden(err) || apierrors.IsConflict(err) {
-			return false, err.Error(), nil
-		}
-		return err == nil, "", err
+		return *d.Spec.Replicas == int32(len(p.nodes)), fmt.Sprintf("%d replicas", *d.Spec.Replicas), nil
 	})
-	return tries
+	for _, e := range eventsOf(p.Env, "HorizontalPodAutoscaler", "web") {
+		if e.Reason == "FailedRescale" {
+			refused += int(max(e.Count, 1))
+		}
+	}
+	return refused
 }
 
 // empty lists the nodes without a pod.

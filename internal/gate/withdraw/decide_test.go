@@ -1,12 +1,17 @@
 package withdraw
 
 import (
+	"context"
+	"log/slog"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/safedrain/safedrain/internal/claim"
@@ -60,9 +65,14 @@ func held(phase claim.Phase, ended time.Duration, set ...string) *claim.Claim {
 func storeOf(serves bool) *cluster.Store {
 	store := cluster.NewStore(nobody{})
 	store.SetNode((given{}).node())
-	if !serves {
-		return store
+	if serves {
+		serve(store)
 	}
+	return store
+}
+
+// serve gives the node an endpoint of a Service of policy Local.
+func serve(store *cluster.Store) {
 	store.SetService(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "s"},
 		Spec: corev1.ServiceSpec{
@@ -77,7 +87,6 @@ func storeOf(serves bool) *cluster.Store {
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, NodeName: &node}},
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
 	})
-	return store
 }
 
 // nobody fronts any Service.
@@ -127,6 +136,39 @@ func TestDecide(t *testing.T) {
 			if got := c.decide(tc.given.node()); got.act != tc.act || got.again != tc.again {
 				t.Errorf("act %d, again in %s; want %d, %s", got.act, got.again, tc.act, tc.again)
 			}
+		})
+	}
+}
+
+// What serves on a node that somebody empties may be known after that: each kind has a watch of its own.
+func TestServesLater(t *testing.T) {
+	for name, g := range map[string]given{
+		"tainted":           {taint: taintDisrupted},
+		"deleted":           {deleted: true},
+		"cordoned, refused": {cordoned: true, refused: time.Minute},
+		"not emptied":       {cordoned: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := storeOf(false)
+				store.SetNode(g.node())
+				client := fake.NewClientset() // has no node, so that nothing is done about one that is looked up
+				c := &Controller{Client: client, Clock: clocktesting.NewFakeClock(now), Options: Defaults(), Store: store, Log: slog.New(slog.DiscardHandler)}
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { _ = c.Run(ctx) })
+				synctest.Wait()
+				if n := len(client.Actions()); n > 0 {
+					t.Errorf("%d calls for a node that serves nothing", n)
+				}
+				serve(store)
+				synctest.Wait()
+				if got, want := len(client.Actions()) > 0, name != "not emptied"; got != want {
+					t.Errorf("looked up once it serves: %v, want %v", got, want)
+				}
+				cancel()
+				running.Wait()
+			})
 		})
 	}
 }

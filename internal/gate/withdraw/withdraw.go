@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/safedrain/safedrain/internal/claim"
 	"github.com/safedrain/safedrain/internal/cluster"
 	"github.com/safedrain/safedrain/internal/drain"
 	"github.com/safedrain/safedrain/internal/safely"
@@ -125,11 +126,37 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changes.Ready():
-			for _, name := range changes.Take().Nodes {
+			change := changes.Take()
+			for _, name := range change.Nodes {
 				queue.Add(name)
+			}
+			if len(change.Services) > 0 || change.Objects {
+				for _, name := range c.emptied() {
+					queue.Add(name)
+				}
 			}
 		}
 	}
+}
+
+// emptied lists the nodes that somebody empties. What serves there may turn up in the Store after that does: each kind has a
+// watch of its own.
+func (c *Controller) emptied() []string {
+	var all []*corev1.Node
+	c.Store.Read(func(v *cluster.StoreView) {
+		for n := range v.Nodes() {
+			if raw, ok := v.RawNode(n.Name); ok {
+				all = append(all, raw)
+			}
+		}
+	})
+	var out []string
+	for _, n := range all {
+		if held, err := claim.Of(n); err == nil && c.leaving(n, held) != "" {
+			out = append(out, n.Name)
+		}
+	}
+	return out
 }
 
 // Node says that something about a node changed that the Store does not show: its machine.
