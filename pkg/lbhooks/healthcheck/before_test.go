@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
-	"github.com/safedrain/safedrain/pkg/lbhooks/healthcheck"
 )
 
 // TestBefore: nothing is relied on that was not seen working: the node's own port passes, and one of the others does too.
@@ -25,7 +24,7 @@ func TestBefore(t *testing.T) {
 		"the others fail":      {passing, failing, failing, false},
 		"the others are sick":  {passing, proxyIsSick, empty, false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			p := newProxies(t)
 			p.say("n1", test.n1)
 			p.say("n2", test.n2)
@@ -33,9 +32,9 @@ func TestBefore(t *testing.T) {
 			if test.n1 == refuse {
 				p.doors["n1"].Close()
 			}
-			hook := healthcheck.New(impatient())
-			others := []*corev1.Node{p.target("n2").Node, p.target("n3").Node}
-			evidence, err := hook.Before(t.Context(), p.target("n1"), others)
+			hook := p.hook()
+			others := []*corev1.Node{target("n2").Node, target("n3").Node}
+			evidence, err := hook.Before(t.Context(), target("n1"), others)
 			switch {
 			case test.fine && (err != nil || evidence == ""):
 				t.Errorf("%q, %v; want evidence", evidence, err)

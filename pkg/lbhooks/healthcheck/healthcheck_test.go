@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,9 +24,12 @@ import (
 	"github.com/safedrain/safedrain/pkg/lbhooks/hooktest"
 )
 
-// proxies are the health check ports of nodes n1, n2 and n3, on loopback addresses that share a port, as in a cluster.
+// healthCheckNodePort is the port of the Service of the tests.
+const healthCheckNodePort = 32000
+
+// proxies are the health check ports of nodes n1, n2 and n3, on a network in memory.
 type proxies struct {
-	port int32
+	network hooktest.Network
 
 	mu      sync.Mutex
 	answers map[string][]string // by node: one answer after the other, the last for ever
@@ -49,29 +54,29 @@ const (
 
 var addresses = map[string]string{"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
 
+// newProxies is called in a bubble, in which silence costs no time.
 func newProxies(t *testing.T) *proxies {
 	t.Helper()
 	p := &proxies{answers: map[string][]string{}, doors: map[string]net.Listener{}}
-	listen := net.ListenConfig{}
-	first, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.port = int32(first.Addr().(*net.TCPAddr).Port)
 	for node, address := range addresses {
-		l := first
-		if node != "n1" {
-			if l, err = listen.Listen(t.Context(), "tcp", fmt.Sprintf("%s:%d", address, p.port)); err != nil {
-				t.Fatal(err)
-			}
-		}
 		server := &http.Server{Handler: p.handler(node), ReadHeaderTimeout: time.Second}
-		p.doors[node] = l
-		go server.Serve(l)
+		p.doors[node] = p.network.Listen(net.JoinHostPort(address, strconv.Itoa(healthCheckNodePort)))
+		go server.Serve(p.doors[node])
 		t.Cleanup(func() { server.Close() })
 		p.say(node, passing)
 	}
 	return p
+}
+
+// bubble runs a test in a bubble.
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// hook is the hook on this network.
+func (p *proxies) hook() *healthcheck.Hook {
+	return healthcheck.New(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: p.network.DialContext}})
 }
 
 func (p *proxies) say(node string, answers ...string) {
@@ -104,23 +109,18 @@ func (p *proxies) handler(node string) http.HandlerFunc {
 	}
 }
 
-// target is the Service w/lb on a node. A short timeout keeps silence cheap.
-func (p *proxies) target(node string) lbhooks.Target {
+// target is the Service w/lb on a node.
+func target(node string) lbhooks.Target {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "w", Name: "lb",
 		Annotations: map[string]string{lbhooks.AnnotationHealthCheck: "interval=1s,unhealthy=3,timeout=1s"},
 	}}
 	svc.Spec.Type = corev1.ServiceTypeLoadBalancer
 	svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-	svc.Spec.HealthCheckNodePort = p.port
+	svc.Spec.HealthCheckNodePort = healthCheckNodePort
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: node}, {Type: corev1.NodeInternalIP, Address: addresses[node]}}
 	return lbhooks.Target{Service: svc, Node: n}
-}
-
-// impatient is a client that takes silence for silence soon.
-func impatient() *http.Client {
-	return &http.Client{Timeout: 150 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
 // Sources: kube-proxy pkg/proxy/healthcheck/service_health.go; the field reports about ports that answered wrongly, in both
@@ -143,13 +143,13 @@ func TestBaseline(t *testing.T) {
 		"silence":                {hang, healthcheck.Silent},
 		"refused":                {refuse, healthcheck.Refused},
 	} {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			p := newProxies(t)
 			p.say("n1", test.says)
 			if test.says == refuse {
 				p.doors["n1"].Close()
 			}
-			o, err := healthcheck.New(impatient()).Baseline(t.Context(), p.target("n1"))
+			o, err := p.hook().Baseline(t.Context(), target("n1"))
 			if err != nil || o.Answer != test.want || !strings.Contains(o.Detail, "127.0.0.1:") {
 				t.Errorf("%+v, %v; want %s", o, err, test.want)
 			}
@@ -175,22 +175,22 @@ func TestWaitAfterBaseline(t *testing.T) {
 		"refused from the start":              {refuse, []string{refuse}, false},
 		"silent from the start":               {hang, []string{hang}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			p := newProxies(t)
-			hook, target := healthcheck.New(impatient()), p.target("n1")
+			hook, at := p.hook(), target("n1")
 			p.say("n1", test.baseline)
 			if test.baseline == refuse {
 				p.doors["n1"].Close()
 			}
-			if _, err := hook.Baseline(t.Context(), target); err != nil {
+			if _, err := hook.Baseline(t.Context(), at); err != nil {
 				t.Fatal(err)
 			}
 			p.say("n1", test.then...)
 			if test.then[0] == refuse {
 				p.doors["n1"].Close()
 			}
-			_, stable := hook.Pace(target)
-			proof, err := lbhooks.Wait(t.Context(), clock.RealClock{}, hook, target, lbhooks.WaitOptions{
+			_, stable := hook.Pace(at)
+			proof, err := lbhooks.Wait(t.Context(), clock.RealClock{}, hook, at, lbhooks.WaitOptions{
 				Timeout: 500 * time.Millisecond, Poll: 10 * time.Millisecond, MaxPoll: 20 * time.Millisecond, Stable: stable,
 			})
 			if test.out {
@@ -209,14 +209,16 @@ func TestWaitAfterBaseline(t *testing.T) {
 // A Service without node ports has the health check port all the same, and that is the one that is probed. Source:
 // Kubernetes pkg/registry/core/service/storage/alloc.go, where the two have nothing to do with each other.
 func TestNoNodePorts(t *testing.T) {
-	p := newProxies(t)
-	at, no := p.target("n1"), false
-	at.Service.Spec.AllocateLoadBalancerNodePorts = &no
-	at.Service.Spec.Ports = []corev1.ServicePort{{Port: 443}}
-	o, err := healthcheck.New(impatient()).Baseline(t.Context(), at)
-	if err != nil || o.Answer != healthcheck.Passing || !strings.Contains(o.Detail, fmt.Sprintf("127.0.0.1:%d ", p.port)) {
-		t.Errorf("%+v, %v; want a pass on port %d", o, err, p.port)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := newProxies(t)
+		at, no := target("n1"), false
+		at.Service.Spec.AllocateLoadBalancerNodePorts = &no
+		at.Service.Spec.Ports = []corev1.ServicePort{{Port: 443}}
+		o, err := p.hook().Baseline(t.Context(), at)
+		if err != nil || o.Answer != healthcheck.Passing || !strings.Contains(o.Detail, fmt.Sprintf("127.0.0.1:%d ", healthCheckNodePort)) {
+			t.Errorf("%+v, %v; want a pass on port %d", o, err, healthCheckNodePort)
+		}
+	})
 }
 
 func TestPace(t *testing.T) {
@@ -248,11 +250,11 @@ func TestHealthy(t *testing.T) {
 		"one failing": {failing, passing, []string{"n3"}},
 		"none":        {failing, empty, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			p := newProxies(t)
 			p.say("n2", test.n2)
 			p.say("n3", test.n3)
-			got, err := healthcheck.New(impatient()).Healthy(t.Context(), p.target("n1").Service, []*corev1.Node{p.target("n3").Node, p.target("n2").Node})
+			got, err := p.hook().Healthy(t.Context(), target("n1").Service, []*corev1.Node{target("n3").Node, target("n2").Node})
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
 				t.Errorf("%v, -want +got\n%s", err, diff)
 			}
@@ -260,18 +262,16 @@ func TestHealthy(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	p := newProxies(t)
-	if got, err := healthcheck.New(nil).Healthy(ended, p.target("n1").Service, []*corev1.Node{p.target("n2").Node}); !errors.Is(err, context.Canceled) {
+	if got, err := healthcheck.New(nil).Healthy(ended, target("n1").Service, []*corev1.Node{target("n2").Node}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v; want the context's error", got, err)
 	}
 }
 
 func TestAssert(t *testing.T) {
-	p := &proxies{port: 32000}
 	objects := func(svc *corev1.Service, label string) *hooktest.Objects {
 		o := &hooktest.Objects{}
 		for name := range addresses {
-			n := p.target(name).Node
+			n := target(name).Node
 			if name == "n1" && label != "" {
 				n.Labels = map[string]string{lbhooks.ExcludeLabel: label}
 			}
@@ -295,7 +295,7 @@ func TestAssert(t *testing.T) {
 		}, broken: "targets pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			svc := p.target("n1").Service
+			svc := target("n1").Service
 			if test.change != nil {
 				test.change(svc)
 			}
@@ -330,7 +330,7 @@ type balancer struct {
 }
 
 func (b *balancer) Hook() lbhooks.Hook     { return b.hook }
-func (b *balancer) Target() lbhooks.Target { return b.target("n1") }
+func (b *balancer) Target() lbhooks.Target { return target("n1") }
 
 func (b *balancer) Show(_ context.Context, s hooktest.State) error {
 	b.say("n1", map[hooktest.State]string{
@@ -354,8 +354,9 @@ func (b *balancer) Traits() hooktest.Traits {
 }
 
 func TestContract(t *testing.T) {
-	hooktest.Run(t, func(t *testing.T) hooktest.Balancer {
-		b := &balancer{proxies: newProxies(t), hook: healthcheck.New(impatient())}
+	hooktest.RunInBubble(t, func(t *testing.T) hooktest.Balancer {
+		p := newProxies(t)
+		b := &balancer{proxies: p, hook: p.hook()}
 		if o, err := b.hook.Baseline(t.Context(), b.Target()); err != nil || o.Answer != healthcheck.Passing {
 			t.Fatalf("%+v, %v", o, err)
 		}

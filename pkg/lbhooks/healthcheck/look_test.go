@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/safedrain/safedrain/pkg/lbhooks"
-	"github.com/safedrain/safedrain/pkg/lbhooks/healthcheck"
 )
 
 // TestLook: silence is no 503, and what is not this Service's answer is not to be believed.
@@ -20,10 +19,10 @@ func TestLook(t *testing.T) {
 		"an empty 200":        {empty, lbhooks.SightOdd},
 		"a proxy that is ill": {proxyIsSick, lbhooks.SightOdd},
 	} {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			p := newProxies(t)
 			p.say("n1", test.says)
-			got, detail, err := healthcheck.New(impatient()).Look(t.Context(), p.target("n1"))
+			got, detail, err := p.hook().Look(t.Context(), target("n1"))
 			if err != nil || got != test.want || detail == "" {
 				t.Errorf("%q (%q), %v; want %q", got, detail, err, test.want)
 			}
