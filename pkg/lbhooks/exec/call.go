@@ -47,8 +47,8 @@ func (h *Hook) call(ctx context.Context, action protocol.Action, t lbhooks.Targe
 	if err := h.Configured(); err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %s node %q for %s: %w", h.name, action, t.Node.Name, serviceOf(t), err)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %s node %q for %s: %w", h.name, action, t.Node.Name, serviceOf(t), context.Cause(ctx))
 	}
 	request := protocol.NewRequest(h.name, action, t)
 	stdin, err := json.Marshal(request)

@@ -181,6 +181,11 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
+func there(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
 func waitGone(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -191,7 +196,7 @@ func waitGone(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); alive(pid); {
+	for deadline := time.Now().Add(time.Minute); alive(pid); {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d outlived the command", pid)
 		}
@@ -199,57 +204,86 @@ func waitGone(t *testing.T, file string) {
 	}
 }
 
-// A command that does not end is ended, with its children, and within a moment even if it does not want to.
-func TestTimeout(t *testing.T) {
+// inTime fails a test whose command was waited for as long as it would have slept.
+func inTime(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	t.Cleanup(func() {
+		if took := time.Since(began); took > 2*time.Minute {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
+var errStopped = errors.New("stopped by a test")
+
+// A command that is to end is ended, with its children, and within a moment even if it does not want to.
+func TestCallerEnds(t *testing.T) {
+	hooks, dirs := map[string]*execcmd.Hook{}, map[string]string{}
 	for name, body := range map[string]string{
-		"it sleeps":                       `echo $$ >"$OUT/pid"; echo "waiting for the socket" >&2; sleep 60`,
-		"a child sleeps":                  `echo "waiting for the socket" >&2; sleep 60 & echo $! >"$OUT/pid"; wait`,
-		"it ignores signals":              `trap '' TERM; echo $$ >"$OUT/pid"; echo "waiting for the socket" >&2; while :; do sleep 1; done`,
-		"a child ignores them":            `echo "waiting for the socket" >&2; (trap '' TERM; while :; do sleep 1; done) & echo $! >"$OUT/pid"; wait`,
-		"a child ignores them, silent":    `echo "waiting for the socket" >&2; (trap '' TERM; exec >/dev/null 2>&1; while :; do sleep 1; done) & echo $! >"$OUT/pid"; wait`,
-		"it has ended, its child has not": `echo "waiting for the socket" >&2; (trap '' TERM; while :; do sleep 1; done) & echo $! >"$OUT/pid"; trap 'exit 0' TERM; wait`,
+		"it sleeps":                       `ready $$; sleep 600`,
+		"a child sleeps":                  `sleep 600 & ready $!; wait`,
+		"it ignores signals":              `trap '' TERM; ready $$; while :; do sleep 1; done`,
+		"a child ignores them":            `(trap '' TERM; while :; do sleep 1; done) & ready $!; wait`,
+		"a child ignores them, silent":    `(trap '' TERM; exec >/dev/null 2>&1; while :; do sleep 1; done) & ready $!; wait`,
+		"it has ended, its child has not": `trap 'exit 0' TERM; (trap '' TERM; while :; do sleep 1; done) & ready $!; wait`,
 	} {
+		// All scripts are written before one runs: what is being started holds files open that are being written.
+		dirs[name] = t.TempDir()
+		ready := "ready() { echo 'waiting for the socket' >&2; echo $1 >" + dirs[name] + "/new; mv " + dirs[name] + "/new " + dirs[name] + "/pid; }\n"
+		hooks[name] = command(t, ready+body, "timeout", "5m")
+	}
+	for name, hook := range hooks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			hook := command(t, "OUT="+dir+"\n"+body, "timeout", "500ms")
-			began := time.Now()
-			proof, err := hook.Prove(t.Context(), target())
-			if took := time.Since(began); took > 4*time.Second {
-				t.Errorf("took %s", took)
+			inTime(t)
+			ctx, stop := context.WithCancelCause(t.Context())
+			defer stop(nil)
+			pid := filepath.Join(dirs[name], "pid")
+			go func() {
+				for !there(pid) && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				stop(errStopped)
+			}()
+			proof, err := hook.Prove(ctx, target())
+			if !errors.Is(err, errStopped) || proof.Out || errors.Is(err, lbhooks.ErrUnavailable) {
+				t.Errorf("%+v, %v; want %v", proof, err, errStopped)
 			}
-			if !errors.Is(err, context.DeadlineExceeded) || proof.Out || errors.Is(err, lbhooks.ErrUnavailable) {
-				t.Errorf("%+v, %v; want that it timed out", proof, err)
-			}
-			if err != nil && !strings.Contains(err.Error(), "after 500ms (it said: waiting for the socket)") {
+			if err != nil && !strings.Contains(err.Error(), "was ended (it said: waiting for the socket)") {
 				t.Errorf("%v: without its last words", err)
 			}
-			waitGone(t, filepath.Join(dir, "pid"))
+			waitGone(t, pid)
 		})
+	}
+	t.Run("before it begins", func(t *testing.T) {
+		ctx, stop := context.WithCancelCause(t.Context())
+		stop(errStopped)
+		if err := command(t, "exit 0").Withdraw(ctx, target()); !errors.Is(err, errStopped) {
+			t.Errorf("%v, want %v", err, errStopped)
+		}
+	})
+}
+
+// The same happens when its time is over.
+func TestTimeout(t *testing.T) {
+	inTime(t)
+	proof, err := command(t, "sleep 600", "timeout", "200ms").Prove(t.Context(), target())
+	if !errors.Is(err, context.DeadlineExceeded) || proof.Out || errors.Is(err, lbhooks.ErrUnavailable) || !strings.Contains(err.Error(), "was ended after 200ms") {
+		t.Errorf("%+v, %v; want that it timed out", proof, err)
 	}
 }
 
 // A child that keeps the output open does not keep the hook, nor outlive the command.
 func TestChildLeftBehind(t *testing.T) {
+	inTime(t)
 	dir := t.TempDir()
-	hook := command(t, "sleep 60 & echo $! >"+dir+"/pid; echo is MAINT")
-	began := time.Now()
+	hook := command(t, "sleep 600 & echo $! >"+dir+"/pid; echo is MAINT", "timeout", "5m")
 	proof, err := hook.Prove(t.Context(), target())
-	if err != nil || !proof.Out || proof.Evidence != "is MAINT" || time.Since(began) > 5*time.Second {
-		t.Errorf("%+v, %v after %s", proof, err, time.Since(began))
+	if err != nil || !proof.Out || proof.Evidence != "is MAINT" {
+		t.Errorf("%+v, %v", proof, err)
 	}
 	waitGone(t, filepath.Join(dir, "pid"))
-}
-
-// The end of the caller's context ends the command too, and is what the error says.
-func TestCallerEnds(t *testing.T) {
-	hook := command(t, "sleep 60")
-	stopped := errors.New("stopped by a test")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(200*time.Millisecond, func() { cancel(stopped) })
-	if err := hook.Withdraw(ctx, target()); !errors.Is(err, stopped) {
-		t.Errorf("%v, want %v", err, stopped)
-	}
 }
 
 func TestAssert(t *testing.T) {
