@@ -403,7 +403,7 @@ func TestScaleUnknown(t *testing.T) {
 			http := httptest.NewRequest(http.MethodPost, "/scale", bytes.NewReader(body))
 			http.Header.Set("Content-Type", "application/json")
 			s.Handlers(Serving{Deadline: 50 * time.Millisecond})["/scale"].ServeHTTP(recorder, http)
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("answered after %s", took)
 			}
 			var review admissionv1.AdmissionReview
