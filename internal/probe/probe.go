@@ -44,16 +44,20 @@ type Prober struct {
 	options Options
 	limiter *rate.Limiter
 	until   time.Time
-	dialer  net.Dialer
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	http    *http.Client
 }
 
 // New returns a Prober; its total time begins now.
 func New(o Options) *Prober {
-	p := &Prober{options: o, limiter: rate.NewLimiter(rate.Limit(o.Rate), 1), until: time.Now().Add(o.Total)}
+	return newProber(o, (&net.Dialer{}).DialContext)
+}
+
+func newProber(o Options, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Prober {
+	p := &Prober{options: o, limiter: rate.NewLimiter(rate.Limit(o.Rate), 1), until: time.Now().Add(o.Total), dial: dial}
 	p.http = &http.Client{
 		// No proxy, no kept connection: the node itself is asked, anew each time.
-		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: p.dialer.DialContext},
+		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: dial},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return p
@@ -87,7 +91,7 @@ func (p *Prober) one(ctx context.Context, t *Target) Seen {
 	if t.HealthCheck {
 		return p.health(ctx, t)
 	}
-	conn, err := p.dialer.DialContext(ctx, "tcp", t.Address.String())
+	conn, err := p.dial(ctx, "tcp", t.Address.String())
 	if err != nil {
 		return failed(err)
 	}

@@ -9,21 +9,26 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/safedrain/safedrain/pkg/guard"
+	"github.com/safedrain/safedrain/pkg/lbhooks/hooktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// quick are options for targets that answer at once or not at all.
+// patient are options for targets that answer, at once unless the machine is busy.
+var patient = Options{Timeout: time.Minute, Rate: 1000, Concurrency: 8, Total: time.Hour}
+
+// quick are options for targets that never answer, and for simulated time.
 var quick = Options{Timeout: 300 * time.Millisecond, Rate: 1000, Concurrency: 8, Total: time.Minute}
 
 // open listens on an address of loopback and accepts; port 0 takes a free one. It skips the test where the address is
@@ -34,8 +39,17 @@ func open(t *testing.T, address string) netip.AddrPort {
 	if err != nil {
 		t.Skipf("no listener on %s: %v", address, err)
 	}
-	t.Cleanup(func() { l.Close() })
+	serve(t, l)
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// serve accepts and closes connections until the test ends.
+func serve(t *testing.T, l net.Listener) {
+	t.Helper()
+	ended := make(chan struct{})
+	t.Cleanup(func() { l.Close(); <-ended })
 	go func() {
+		defer close(ended)
 		for {
 			conn, err := l.Accept()
 			if err != nil {
@@ -44,39 +58,52 @@ func open(t *testing.T, address string) netip.AddrPort {
 			conn.Close()
 		}
 	}()
-	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
 // silent listens and never accepts, behind a queue that is full: Linux drops further attempts to connect, as a firewall
 // does.
-func silent(t *testing.T, address string, port int) netip.AddrPort {
+func silent(t *testing.T, address string) netip.AddrPort {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) })
 	at := netip.MustParseAddr(address)
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: at.As4()}); err != nil {
+	fd := socket(t)
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: at.As4()}); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
+	target := netip.AddrPortFrom(at, portOf(t, fd))
+	// Nobody waits for these: what comes of them does not depend on how busy the machine is.
+	for range 4 {
+		if err := syscall.Connect(socket(t), &syscall.SockaddrInet4{Port: int(target.Port()), Addr: at.As4()}); err != nil && !errors.Is(err, syscall.EINPROGRESS) {
+			t.Fatal(err)
+		}
+	}
+	if conn, err := net.DialTimeout("tcp", target.String(), 200*time.Millisecond); err == nil {
+		conn.Close()
+		t.Skip("the queue of a listener does not fill up here")
+	}
+	return target
+}
+
+// socket is one that does not block.
+func socket(t *testing.T) int {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	return fd
+}
+
+func portOf(t *testing.T, fd int) uint16 {
+	t.Helper()
 	bound, err := syscall.Getsockname(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	target := netip.AddrPortFrom(at, uint16(bound.(*syscall.SockaddrInet4).Port))
-	for range 4 {
-		conn, err := net.DialTimeout("tcp", target.String(), 200*time.Millisecond)
-		if err != nil {
-			return target
-		}
-		t.Cleanup(func() { conn.Close() })
-	}
-	t.Skip("the queue of a listener does not fill up here")
-	return target
+	return uint16(bound.(*syscall.SockaddrInet4).Port)
 }
 
 // closed is a port of loopback on which nothing listens.
@@ -90,9 +117,15 @@ func closed(t *testing.T, address string) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-func one(t *testing.T, target Target) Seen {
+// one probes a target on the machine's own network.
+func one(t *testing.T, o Options, target Target) Seen {
 	t.Helper()
-	seen, err := New(quick).Run(t.Context(), []Target{target})
+	return oneBy(t, New(o), target)
+}
+
+func oneBy(t *testing.T, p *Prober, target Target) Seen {
+	t.Helper()
+	seen, err := p.Run(t.Context(), []Target{target})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +141,14 @@ func TestNodePort(t *testing.T) {
 		"accepted, IPv6": {func(t *testing.T) netip.AddrPort { return open(t, "[::1]:0") }, guard.AnswerOK},
 		"refused":        {func(t *testing.T) netip.AddrPort { return closed(t, "127.0.0.1:0") }, guard.AnswerRefused},
 		"refused, IPv6":  {func(t *testing.T) netip.AddrPort { return closed(t, "[::1]:0") }, guard.AnswerRefused},
-		"silence":        {func(t *testing.T) netip.AddrPort { return silent(t, "127.0.0.1", 0) }, guard.AnswerBlackhole},
+		"silence":        {func(t *testing.T) netip.AddrPort { return silent(t, "127.0.0.1") }, guard.AnswerBlackhole},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := one(t, Target{Address: test.target(t)}); got.Answer != test.want {
+			o := patient
+			if test.want == guard.AnswerBlackhole {
+				o = quick
+			}
+			if got := one(t, o, Target{Address: test.target(t)}); got.Answer != test.want {
 				t.Errorf("%+v, want %s", got, test.want)
 			}
 		})
@@ -136,7 +173,7 @@ func TestNothingIsSent(t *testing.T) {
 		n, _ := conn.Read(make([]byte, 1))
 		received <- n
 	}()
-	if got := one(t, Target{Address: l.Addr().(*net.TCPAddr).AddrPort()}); got.Answer != guard.AnswerOK {
+	if got := one(t, patient, Target{Address: l.Addr().(*net.TCPAddr).AddrPort()}); got.Answer != guard.AnswerOK {
 		t.Fatalf("%+v", got)
 	}
 	if n := <-received; n != 0 {
@@ -172,7 +209,7 @@ func TestUnreachable(t *testing.T) {
 		"192.0.2.1:30080":     {guard.AnswerRefused, ""},
 	} {
 		for _, check := range []bool{false, true} {
-			if got := one(t, Target{Address: netip.MustParseAddrPort(address), HealthCheck: check}); got != want {
+			if got := one(t, patient, Target{Address: netip.MustParseAddrPort(address), HealthCheck: check}); got != want {
 				t.Errorf("%s: %+v, want %+v", address, got, want)
 			}
 		}
@@ -241,125 +278,117 @@ func TestHealthCheck(t *testing.T) {
 		"no HTTP":              {garbage, Seen{guard.AnswerStrange, "does not answer as a health check port does"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			done := make(chan struct{})
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/healthz" {
-					t.Errorf("asked for %s", r.URL.Path)
-				}
-				switch test.answer {
-				case hang:
-					<-done
-				case cut, garbage:
-					conn, _, err := w.(http.Hijacker).Hijack()
-					if err != nil {
-						t.Error(err)
-						return
+			synctest.Test(t, func(t *testing.T) {
+				var network hooktest.Network
+				done := make(chan struct{})
+				l := network.Listen("192.0.2.1:30500")
+				server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path != "/healthz" {
+						t.Errorf("asked for %s", r.URL.Path)
 					}
-					if test.answer == garbage {
-						fmt.Fprint(conn, "SSH-2.0-x\r\n")
+					switch test.answer {
+					case hang:
+						<-done
+					case cut, garbage:
+						conn, _, err := w.(http.Hijacker).Hijack()
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if test.answer == garbage {
+							fmt.Fprint(conn, "SSH-2.0-x\r\n")
+						}
+						conn.Close()
+					default:
+						var code int
+						fmt.Sscan(test.answer, &code)
+						w.Header().Set("Location", "/elsewhere")
+						w.WriteHeader(code)
+						fmt.Fprint(w, test.answer[4:])
 					}
-					conn.Close()
-				default:
-					var code int
-					fmt.Sscan(test.answer, &code)
-					w.Header().Set("Location", "/elsewhere")
-					w.WriteHeader(code)
-					fmt.Fprint(w, test.answer[4:])
+				})}
+				served := make(chan struct{})
+				go func() { server.Serve(l); close(served) }()
+				defer func() { close(done); server.Close(); <-served }()
+				got := oneBy(t, newProber(quick, network.DialContext), Target{Service: guard.Key{Namespace: "w", Name: "lb"}, Address: netip.MustParseAddrPort(l.Addr().String()), HealthCheck: true})
+				if got != test.want {
+					t.Errorf("%+v, want %+v", got, test.want)
 				}
-			})}
-			served := make(chan struct{})
-			go func() { server.Serve(l); close(served) }()
-			defer func() { close(done); server.Close(); <-served }()
-			got := one(t, Target{Service: guard.Key{Namespace: "w", Name: "lb"}, Address: l.Addr().(*net.TCPAddr).AddrPort(), HealthCheck: true})
-			if got != test.want {
-				t.Errorf("%+v, want %+v", got, test.want)
-			}
+			})
 		})
 	}
 	t.Run("refused", func(t *testing.T) {
-		if got := one(t, Target{Address: closed(t, "127.0.0.1:0"), HealthCheck: true}); got.Answer != guard.AnswerRefused {
+		if got := one(t, patient, Target{Address: closed(t, "127.0.0.1:0"), HealthCheck: true}); got.Answer != guard.AnswerRefused {
 			t.Errorf("%+v", got)
 		}
 	})
 	t.Run("silence", func(t *testing.T) {
-		if got := one(t, Target{Address: silent(t, "127.0.0.1", 0), HealthCheck: true}); got != (Seen{guard.AnswerBlackhole, ""}) {
+		if got := one(t, quick, Target{Address: silent(t, "127.0.0.1"), HealthCheck: true}); got != (Seen{guard.AnswerBlackhole, ""}) {
 			t.Errorf("%+v", got)
 		}
 	})
 }
 
+// What bounds the probes, in simulated time.
 func TestBounds(t *testing.T) {
-	many := func(t *testing.T, n int, at netip.AddrPort) []Target {
-		t.Helper()
-		out := make([]Target, n)
-		for i := range out {
-			out[i] = Target{Address: at}
-		}
-		return out
+	open, silent := netip.MustParseAddrPort("192.0.2.1:30080"), netip.MustParseAddrPort("192.0.2.2:30080")
+	ok, quiet, notBegun := Seen{Answer: guard.AnswerOK}, Seen{Answer: guard.AnswerBlackhole}, Seen{Detail: timeUp}
+	for name, test := range map[string]struct {
+		change func(*Options)
+		n      int
+		at     netip.AddrPort
+		want   map[Seen]int
+		took   time.Duration
+	}{
+		"rate":        {func(o *Options) { o.Rate = 20 }, 6, open, map[Seen]int{ok: 6}, 250 * time.Millisecond},
+		"concurrency": {func(o *Options) { o.Concurrency, o.Timeout = 2, 200*time.Millisecond }, 6, silent, map[Seen]int{quiet: 6}, 600 * time.Millisecond},
+		"total":       {func(o *Options) { o.Rate, o.Total = 10, 350*time.Millisecond }, 20, open, map[Seen]int{ok: 4, notBegun: 16}, 300 * time.Millisecond},
+		"a slow probe may end after the total": {
+			func(o *Options) { o.Total, o.Timeout = 50*time.Millisecond, 300*time.Millisecond }, 1, silent, map[Seen]int{quiet: 1}, 300 * time.Millisecond,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := quick
+				test.change(&o)
+				begun := time.Now()
+				seen, err := bounded(t, o).Run(t.Context(), slices.Repeat([]Target{{Address: test.at}}, test.n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := map[Seen]int{}
+				for _, s := range seen {
+					got[s]++
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if took := time.Since(begun).Round(10 * time.Millisecond); took != test.took {
+					t.Errorf("took %s, want %s", took, test.took)
+				}
+			})
+		})
 	}
-	t.Run("rate", func(t *testing.T) {
-		o := quick
-		o.Rate = 20
-		begun := time.Now()
-		if _, err := New(o).Run(t.Context(), many(t, 6, open(t, "127.0.0.1:0"))); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(begun); took < 250*time.Millisecond {
-			t.Errorf("6 probes at 20 a second took %s", took)
-		}
-	})
-	t.Run("concurrency", func(t *testing.T) {
-		o := quick
-		o.Concurrency, o.Timeout = 2, 200*time.Millisecond
-		begun := time.Now()
-		if _, err := New(o).Run(t.Context(), many(t, 6, silent(t, "127.0.0.1", 0))); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(begun); took < 600*time.Millisecond {
-			t.Errorf("6 silent probes of 200ms, two at a time, took %s", took)
-		}
-	})
-	t.Run("total", func(t *testing.T) {
-		o := quick
-		o.Rate, o.Total = 10, 350*time.Millisecond
-		p := New(o)
-		seen, err := p.Run(t.Context(), many(t, 20, open(t, "127.0.0.1:0")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		count := map[Seen]int{}
-		for _, s := range seen {
-			count[s]++
-		}
-		if ok := count[Seen{Answer: guard.AnswerOK}]; ok < 1 || ok > 5 || ok+count[Seen{Detail: timeUp}] != 20 {
-			t.Errorf("%v: want 1 to 5 probed, the rest not begun", count)
-		}
-	})
 	t.Run("interrupted", func(t *testing.T) {
-		o := quick
-		o.Timeout = time.Hour
-		ctx, cancel := context.WithCancel(t.Context())
-		var once atomic.Bool
-		go func() {
-			time.Sleep(50 * time.Millisecond)
-			once.Store(true)
-			cancel()
-		}()
-		if _, err := New(o).Run(ctx, many(t, 50, silent(t, "127.0.0.1", 0))); !errors.Is(err, context.Canceled) || !once.Load() {
-			t.Errorf("error %v, want the end of the context", err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			o := quick
+			o.Timeout = time.Hour
+			ctx, cancel := context.WithCancel(t.Context())
+			begun := time.Now()
+			time.AfterFunc(50*time.Millisecond, cancel)
+			_, err := bounded(t, o).Run(ctx, slices.Repeat([]Target{{Address: silent}}, 50))
+			if took := time.Since(begun); !errors.Is(err, context.Canceled) || took != 50*time.Millisecond {
+				t.Errorf("error %v after %s, want the end of the context", err, took)
+			}
+		})
 	})
-	t.Run("a slow probe may end after the total", func(t *testing.T) {
-		o := quick
-		o.Total, o.Timeout = 50*time.Millisecond, 300*time.Millisecond
-		targets := many(t, 1, silent(t, "127.0.0.1", 0))
-		seen, err := New(o).Run(t.Context(), targets)
-		if err != nil || seen[0].Answer != guard.AnswerBlackhole {
-			t.Errorf("%+v, %v: want what it saw within its own timeout", seen, err)
-		}
-	})
+}
+
+// bounded probes a network in which 192.0.2.1 accepts and 192.0.2.2 is silent.
+func bounded(t *testing.T, o Options) *Prober {
+	t.Helper()
+	var network hooktest.Network
+	serve(t, network.Listen("192.0.2.1:30080"))
+	network.Silence("192.0.2.2:30080")
+	return newProber(o, network.DialContext)
 }

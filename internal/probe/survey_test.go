@@ -3,11 +3,11 @@ package probe
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,8 +18,11 @@ import (
 	"github.com/safedrain/safedrain/pkg/guard"
 )
 
-// places are the nodes of the tests on loopback: they share a port, as nodes of a cluster do.
-var places = map[string]string{"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
+// places are the nodes of the tests.
+var places = map[string]string{"n1": "192.0.2.1", "n2": "192.0.2.2", "n3": "192.0.2.3"}
+
+// nodePort is the port of the Service of the tests: open on n1, silent on n2, closed on n3.
+const nodePort = 30080
 
 // scene is a cluster of these nodes with a Service of one node port.
 type scene struct {
@@ -58,21 +61,6 @@ func (s scene) index(t *testing.T) *cluster.Index {
 		t.Fatalf("%v\n%s", err, b.String())
 	}
 	return snap.Index(hookset.New(hookset.Deps{}), nil)
-}
-
-// doors opens the port on n1, makes it silent on n2 and leaves it closed on n3, and returns it.
-func doors(t *testing.T) int {
-	t.Helper()
-	for range 20 {
-		first := open(t, "127.0.0.1:0")
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.3:%d", first.Port())); err == nil {
-			l.Close()
-			silent(t, "127.0.0.2", int(first.Port()))
-			return int(first.Port())
-		}
-	}
-	t.Skip("no port that is free on three addresses")
-	return 0
 }
 
 func TestSurvey(t *testing.T) {
@@ -134,74 +122,77 @@ func TestSurvey(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.begin.port = doors(t)
-			o := quick
-			wait := time.Millisecond
-			if test.total != 0 {
-				o.Total, wait = test.total, test.total
-			}
-			looked := 0
-			s := Survey{
-				Prober: New(o), Place: test.place, Wait: wait,
-				Address: func(node string, family corev1.IPFamily) (netip.Addr, bool) {
-					return netip.MustParseAddr(places[node]), family == corev1.IPv4Protocol
-				},
-				Reload: func(context.Context) (guard.Index, error) {
-					now := test.begin
-					if len(test.reloads) > 0 {
-						now = test.reloads[min(looked, len(test.reloads)-1)]
-						now.port = test.begin.port
-					}
-					looked++
-					return now.index(t), nil
-				},
-			}
-			ix := test.begin.index(t)
-			report := guard.Audit(ix, guard.AuditFilter{})
-			probes := s.Plan(ix, &report)
-			if err := s.Run(t.Context(), probes); err != nil {
-				t.Fatal(err)
-			}
-			got := rows{}
-			for _, p := range probes {
-				text := fmt.Sprintf("%s, %s %d", p.Predicted, p.Observed, p.Times)
-				if p.NotCounted != "" {
-					text += " (" + p.NotCounted + ")"
+			synctest.Test(t, func(t *testing.T) {
+				test.begin.port = nodePort
+				o := quick
+				wait := time.Millisecond
+				if test.total != 0 {
+					o.Total, wait = test.total, test.total
 				}
-				got[p.Node] = text
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if looked != test.wantLooks {
-				t.Errorf("the cluster was read %d times more, want %d", looked, test.wantLooks)
-			}
+				looked := 0
+				s := Survey{
+					Prober: bounded(t, o), Place: test.place, Wait: wait,
+					Address: func(node string, family corev1.IPFamily) (netip.Addr, bool) {
+						return netip.MustParseAddr(places[node]), family == corev1.IPv4Protocol
+					},
+					Reload: func(context.Context) (guard.Index, error) {
+						now := test.begin
+						if len(test.reloads) > 0 {
+							now = test.reloads[min(looked, len(test.reloads)-1)]
+							now.port = test.begin.port
+						}
+						looked++
+						return now.index(t), nil
+					},
+				}
+				ix := test.begin.index(t)
+				report := guard.Audit(ix, guard.AuditFilter{})
+				probes := s.Plan(ix, &report)
+				if err := s.Run(t.Context(), probes); err != nil {
+					t.Fatal(err)
+				}
+				got := rows{}
+				for _, p := range probes {
+					text := fmt.Sprintf("%s, %s %d", p.Predicted, p.Observed, p.Times)
+					if p.NotCounted != "" {
+						text += " (" + p.NotCounted + ")"
+					}
+					got[p.Node] = text
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if looked != test.wantLooks {
+					t.Errorf("the cluster was read %d times more, want %d", looked, test.wantLooks)
+				}
+			})
 		})
 	}
 }
 
 // TestSilenceIsNotLookedAtTwice: where no node answers, nothing is probed again.
 func TestSilenceIsNotLookedAtTwice(t *testing.T) {
-	port := silent(t, "127.0.0.2", 0).Port()
-	sc := scene{port: int(port), endpoints: []string{"n1", "n2", "n3"}}
-	s := Survey{
-		Prober: New(quick), Wait: time.Millisecond,
-		Address: func(string, corev1.IPFamily) (netip.Addr, bool) { return netip.MustParseAddr("127.0.0.2"), true },
-		Reload: func(context.Context) (guard.Index, error) {
-			t.Error("the cluster was read again")
-			return sc.index(t), nil
-		},
-	}
-	ix := sc.index(t)
-	report := guard.Audit(ix, guard.AuditFilter{})
-	probes := s.Plan(ix, &report)
-	if err := s.Run(t.Context(), probes); err != nil {
-		t.Fatal(err)
-	}
-	guard.JudgeProbes(&report, probes, nil, "")
-	if len(probes) != 3 || report.Probe.Counted != 0 || len(report.Probe.NoProof) != 1 {
-		t.Errorf("%d probes, summary %+v", len(probes), report.Probe)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		sc := scene{port: nodePort, endpoints: []string{"n1", "n2", "n3"}}
+		s := Survey{
+			Prober: bounded(t, quick), Wait: time.Millisecond,
+			Address: func(string, corev1.IPFamily) (netip.Addr, bool) { return netip.MustParseAddr(places["n2"]), true },
+			Reload: func(context.Context) (guard.Index, error) {
+				t.Error("the cluster was read again")
+				return sc.index(t), nil
+			},
+		}
+		ix := sc.index(t)
+		report := guard.Audit(ix, guard.AuditFilter{})
+		probes := s.Plan(ix, &report)
+		if err := s.Run(t.Context(), probes); err != nil {
+			t.Fatal(err)
+		}
+		guard.JudgeProbes(&report, probes, nil, "")
+		if len(probes) != 3 || report.Probe.Counted != 0 || len(report.Probe.NoProof) != 1 {
+			t.Errorf("%d probes, summary %+v", len(probes), report.Probe)
+		}
+	})
 }
 
 // TestPlan says what is not probed at all, and why.
@@ -223,7 +214,7 @@ func TestPlan(t *testing.T) {
 		"dns/UDP 30053 IPv6 Refused : UDP: silence is a usual answer, so no probe can prove it",
 		"dns/UDP 30053 OK : UDP: silence is a usual answer, so no probe can prove it",
 		"http/TCP 30080 IPv6 Refused : the node has no IPv6 address",
-		"http/TCP 30080 OK 127.0.0.1:30080: ",
+		"http/TCP 30080 OK 192.0.2.1:30080: ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
