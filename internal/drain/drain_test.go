@@ -56,6 +56,12 @@ func TestManyServicesOfANode(t *testing.T) {
 			w.service(fmt.Sprintf("lb%d", i), "n1", "n2")
 		}
 		w.hook.settle = 2 * time.Second
+		w.api.before = func(c call) error {
+			if c.verb == "patch" {
+				time.Sleep(50 * time.Millisecond) // else it is over before the next one can wait for it
+			}
+			return nil
+		}
 		res := w.runner(t, "r1").Drain(t.Context(), options("n1"))
 		if res.Outcome != Done {
 			t.Fatalf("outcome %d: %v", res.Outcome, res.Err)
