@@ -60,10 +60,10 @@ program:
 	go build -buildvcs=false -ldflags '-s -w' -o $(PROGRAM) ./cmd/safedrain
 
 test-fast: program ## run the tests that need no cluster
-	SAFEDRAIN_TEST_BINARY=$(PROGRAM) $(TEST) $(TEST_FLAGS) ./...
+	SAFEDRAIN_TEST_BINARY=$(PROGRAM) $(TEST) $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
-test-race: ## run the tests that need no cluster under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(TEST) -race -short -timeout 20m ./...
+test-race: program ## run the tests that need no cluster under the race detector (needs a C compiler)
+	SAFEDRAIN_TEST_BINARY=$(PROGRAM) CGO_ENABLED=1 $(TEST) -race -short -timeout $(TEST_TIMEOUT) ./...
 
 test: test-fast controlplane ## run every test; the real control plane they need is built on first use
 	cd test && SAFEDRAIN_TEST_BINARY=$(PROGRAM) $(TEST) -count=1 -p 3 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e ./gate ./hooks ./... # the longest first; what programs did is never taken from Go's cache
