@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -163,7 +164,7 @@ func review(pod string, change ...func(*admissionv1.AdmissionReview)) []byte {
 
 // post sends a body to a handler and returns its status and its answer.
 func post(h http.Handler, body []byte, change ...func(*http.Request)) (int, *admissionv1.AdmissionResponse) {
-	req := httptest.NewRequest(http.MethodPost, "/evict?timeout=10s", bytes.NewReader(body))
+	req := httptest.NewRequest(http.MethodPost, "/evict?timeout=30s", bytes.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	for _, c := range change {
 		c(req)
@@ -180,7 +181,7 @@ func post(h http.Handler, body []byte, change ...func(*http.Request)) (int, *adm
 // ask posts the eviction of a pod.
 func (w *world) ask(t *testing.T, mode Mode, pod string, change ...func(*admissionv1.AdmissionReview)) *admissionv1.AdmissionResponse {
 	t.Helper()
-	code, r := post(w.evictions(mode).Handler(Serving{}), review(pod, change...))
+	code, r := post(w.evictions(mode).Handler(Serving{Deadline: time.Minute}), review(pod, change...))
 	if code != http.StatusOK || r == nil || r.UID != "u" {
 		t.Fatalf("status %d, response %+v", code, r)
 	}
