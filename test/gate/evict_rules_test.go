@@ -240,7 +240,7 @@ func TestEvictNotes(t *testing.T) {
 	code, status = s.post("c", fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"c","namespace":%q},"deleteOptions":{"dryRun":["All"]}}`, s.Namespace))
 	s.want(code, status, guard.OnlyEndpoint)
 	kubectl := program(s.Cluster, t)
-	if _, stderr, code := kubectl("drain", node, "--force", "--dry-run=server", "--timeout=3s"); code == 0 || !strings.Contains(stderr, "last endpoint on") {
+	if _, stderr, code := kubectl("drain", node, "--force", "--dry-run=server", "--timeout=10s"); code == 0 || !strings.Contains(stderr, "last endpoint on") {
 		t.Errorf("drain --dry-run=server: %d %s", code, stderr)
 	}
 	if n := s.node(node); n.Annotations[claim.AnnotationRefused] != "" {
