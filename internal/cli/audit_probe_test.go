@@ -56,7 +56,7 @@ func (l *live) onLoopback(t *testing.T, accepting ...string) {
 func TestAuditProbeLive(t *testing.T) {
 	l := newLive(t, "after")
 	l.onLoopback(t, "node-1", "node-2", "node-3")
-	if code := l.run(t, nil, "audit", "--probe", "--fail-on=warn"); code != 0 {
+	if code := l.run(t, nil, "audit", "--probe", "--probe-timeout=1m", "--fail-on=warn"); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, l.out.String(), l.errOut.String())
 	}
 	if got := l.out.String(); !strings.Contains(got, "of 3 ports 3 as the rules say\n") || !strings.Contains(got, "ok          ok\n") {
@@ -74,7 +74,7 @@ func TestAuditProbeLive(t *testing.T) {
 func TestAuditProbeDisagrees(t *testing.T) {
 	l := newLive(t, "after")
 	l.onLoopback(t, "node-1", "node-2")
-	if code := l.run(t, nil, "audit", "--probe", "--fail-on=warn", "-o", "json"); code != 3 {
+	if code := l.run(t, nil, "audit", "--probe", "--probe-timeout=1m", "--fail-on=warn", "-o", "json"); code != 3 {
 		t.Fatalf("exit code %d, want 3\n%s%s", code, l.out.String(), l.errOut.String())
 	}
 	var report guard.CoverageReport

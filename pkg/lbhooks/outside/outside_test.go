@@ -157,6 +157,13 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// patient connects however long it takes.
+type patient struct{ net.Dialer }
+
+func (p *patient) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return p.Dialer.DialContext(context.WithoutCancel(ctx), network, address)
+}
+
 // A real connection: a port that listens answers, one that does not refuses.
 func TestRealConnections(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -167,7 +174,7 @@ func TestRealConnections(t *testing.T) {
 	at.Service.Spec.Ports = []corev1.ServicePort{{Port: int32(l.Addr().(*net.TCPAddr).Port)}}
 	at.Service.Status.LoadBalancer.Ingress[0].IP = "127.0.0.1"
 	w := (&announcer{owners: []string{"n2"}}).watch(t, "1")
-	w.dialer = &net.Dialer{}
+	w.dialer = &patient{}
 	if p, err := w.Prove(t.Context(), at); err != nil || !p.Out {
 		t.Errorf("%+v, %v", p, err)
 	}
