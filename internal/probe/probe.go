@@ -54,10 +54,16 @@ func New(o Options) *Prober {
 }
 
 func newProber(o Options, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Prober {
+	// net/http goes on connecting when nobody waits for it any more: connecting has the bound of a probe too.
+	bounded := func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+		return dial(ctx, network, address)
+	}
 	p := &Prober{options: o, limiter: rate.NewLimiter(rate.Limit(o.Rate), 1), until: time.Now().Add(o.Total), dial: dial}
 	p.http = &http.Client{
 		// No proxy, no kept connection: the node itself is asked, anew each time.
-		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: dial},
+		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: bounded},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return p

@@ -337,22 +337,24 @@ func TestBounds(t *testing.T) {
 		change func(*Options)
 		n      int
 		at     netip.AddrPort
+		health bool
 		want   map[Seen]int
 		took   time.Duration
 	}{
-		"rate":        {func(o *Options) { o.Rate = 20 }, 6, open, map[Seen]int{ok: 6}, 250 * time.Millisecond},
-		"concurrency": {func(o *Options) { o.Concurrency, o.Timeout = 2, 200*time.Millisecond }, 6, silent, map[Seen]int{quiet: 6}, 600 * time.Millisecond},
-		"total":       {func(o *Options) { o.Rate, o.Total = 10, 350*time.Millisecond }, 20, open, map[Seen]int{ok: 4, notBegun: 16}, 300 * time.Millisecond},
+		"rate":        {func(o *Options) { o.Rate = 20 }, 6, open, false, map[Seen]int{ok: 6}, 250 * time.Millisecond},
+		"concurrency": {func(o *Options) { o.Concurrency, o.Timeout = 2, 200*time.Millisecond }, 6, silent, false, map[Seen]int{quiet: 6}, 600 * time.Millisecond},
+		"total":       {func(o *Options) { o.Rate, o.Total = 10, 350*time.Millisecond }, 20, open, false, map[Seen]int{ok: 4, notBegun: 16}, 300 * time.Millisecond},
 		"a slow probe may end after the total": {
-			func(o *Options) { o.Total, o.Timeout = 50*time.Millisecond, 300*time.Millisecond }, 1, silent, map[Seen]int{quiet: 1}, 300 * time.Millisecond,
+			func(o *Options) { o.Total, o.Timeout = 50*time.Millisecond, 300*time.Millisecond }, 1, silent, false, map[Seen]int{quiet: 1}, 300 * time.Millisecond,
 		},
+		"a health check port that is silent leaves nothing behind": {func(*Options) {}, 8, silent, true, map[Seen]int{quiet: 8}, 310 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := quick
 				test.change(&o)
 				begun := time.Now()
-				seen, err := bounded(t, o).Run(t.Context(), slices.Repeat([]Target{{Address: test.at}}, test.n))
+				seen, err := bounded(t, o).Run(t.Context(), slices.Repeat([]Target{{Address: test.at, HealthCheck: test.health}}, test.n))
 				if err != nil {
 					t.Fatal(err)
 				}

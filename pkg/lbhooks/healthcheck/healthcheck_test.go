@@ -50,6 +50,7 @@ const (
 	redirect    = `302 `
 	hang        = `hang`
 	refuse      = `refuse`
+	unreachable = `unreachable`
 )
 
 var addresses = map[string]string{"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
@@ -141,13 +142,17 @@ func TestBaseline(t *testing.T) {
 		"a proxy that is sick":   {proxyIsSick, healthcheck.Strange},
 		"a redirect":             {redirect, healthcheck.Strange},
 		"silence":                {hang, healthcheck.Silent},
+		"silence on the way":     {unreachable, healthcheck.Silent},
 		"refused":                {refuse, healthcheck.Refused},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			p := newProxies(t)
 			p.say("n1", test.says)
-			if test.says == refuse {
+			switch test.says {
+			case refuse:
 				p.doors["n1"].Close()
+			case unreachable: // nothing goes on connecting: else the bubble does not end
+				p.network.Silence(p.doors["n1"].Addr().String())
 			}
 			o, err := p.hook().Baseline(t.Context(), target("n1"))
 			if err != nil || o.Answer != test.want || !strings.Contains(o.Detail, "127.0.0.1:") {

@@ -54,6 +54,7 @@ func (h *Hook) probe(ctx context.Context, t lbhooks.Target) (Observation, error)
 	}
 	resp, err := h.http.Do(req)
 	if err != nil {
+		h.http.CloseIdleConnections() // net/http goes on connecting when nobody waits for it any more
 		if ctx.Err() != nil {
 			return Observation{}, fmt.Errorf("%s: probing %s: %w", Name, host, ctx.Err())
 		}
