@@ -37,8 +37,16 @@ type placing struct {
 	question []*corev1.Pod // replacements of the endpoints of Local Services
 	note     string
 
-	mu sync.Mutex
-	in interner
+	mu     sync.Mutex
+	in     interner
+	labels *labelSets
+}
+
+func newPlacing(l *loader, s *Snapshot) *placing {
+	in := interner{}
+	return &placing{
+		loader: l, snap: s, cluster: &placement.Cluster{}, at: map[string]int{}, have: map[types.UID]bool{}, in: in, labels: newLabelSets(in),
+	}
 }
 
 // placement reads where the pods of the scope's nodes can be placed: nothing where none of a Local Service goes.
@@ -54,9 +62,7 @@ func (l *loader) placement(ctx context.Context, s *Snapshot) error {
 	if len(going) == 0 {
 		return nil
 	}
-	p := &placing{
-		loader: l, snap: s, cluster: &placement.Cluster{}, at: map[string]int{}, have: map[types.UID]bool{}, in: interner{},
-	}
+	p := newPlacing(l, s)
 	for _, pod := range going {
 		p.question = append(p.question, placement.Replacement(pod))
 	}
@@ -120,8 +126,8 @@ func (p *placing) take(pod *corev1.Pod) {
 	}
 	p.have[pod.UID] = true
 	o := placement.OccupantOf(pod)
-	o.Labels = p.in.labels(o.Labels)
-	o.Namespace, o.Node = p.in.of(o.Namespace), p.in.of(o.Node)
+	o.Labels = p.labels.of(o.Labels)
+	o.Namespace, o.Node, o.Owner = p.in.of(o.Namespace), p.in.of(o.Node), types.UID(p.in.of(string(o.Owner)))
 	p.cluster.Pods = append(p.cluster.Pods, o)
 }
 
