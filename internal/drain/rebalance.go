@@ -21,8 +21,9 @@ import (
 // rebalanceAll is the value that means every Service that wants an endpoint on the node.
 const rebalanceAll = "all"
 
-// evictWithin is how long an eviction that a budget or the gate holds is tried again: the gate marks another pod first.
-const evictWithin = 30 * time.Second
+// evictWithin is how long an eviction that a budget or the gate holds is tried again: the gate marks one of the pods, and lets the
+// others go half a minute later.
+const evictWithin = time.Minute
 
 // Moved is a pod that was evicted elsewhere so that a node gets an endpoint again, and where its replacement went.
 type Moved struct {
@@ -139,18 +140,8 @@ func crowded(svc *guard.ServiceFacts, cover *guard.Coverage) bool {
 
 // move evicts one pod for a Service and follows what comes in its place.
 func (w *restoring) move(ctx context.Context, deadline *stopper, key guard.Key) (*Moved, error) {
-	spare, snapshot, err := w.spare(ctx, key)
+	spare, before, snapshot, err := w.evictOne(ctx, deadline, key)
 	if err != nil || spare == nil {
-		return nil, err
-	}
-	before, err := w.podsOf(ctx, snapshot, key)
-	if err != nil {
-		return nil, err
-	}
-	if why, err := w.evictSpare(ctx, deadline, spare); err != nil || why != "" {
-		if err == nil {
-			w.warn(fmt.Sprintf("%s: pod %s of node/%s is not evicted: %s; nothing is moved to %s", key, spare.Pod, spare.Node, why, w.name))
-		}
 		return nil, err
 	}
 	moved := &Moved{Service: key.String(), Pod: spare.Pod.Name, From: spare.Node}
@@ -230,11 +221,40 @@ func (w *restoring) spare(ctx context.Context, key guard.Key) (*guard.Spare, *cl
 	return nil, nil, nil
 }
 
+// evictOne evicts a pod that its node can do without, and returns it, the pods that there were before, and where they were. One
+// that the gate turns out to keep is left for another. nil, with a warning, when none is evicted.
+func (w *restoring) evictOne(ctx context.Context, deadline *stopper, key guard.Key) (*guard.Spare, map[types.UID]*corev1.Pod, *cluster.Snapshot, error) {
+	for started := w.Clock.Now(); ; {
+		spare, snapshot, err := w.spare(ctx, key)
+		if err != nil || spare == nil {
+			return nil, nil, nil, err
+		}
+		before, err := w.podsOf(ctx, snapshot, key)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		why, err := w.evictSpare(ctx, deadline, spare, started)
+		switch {
+		case errors.Is(err, errKept):
+			continue
+		case err != nil:
+			return nil, nil, nil, err
+		case why != "":
+			w.warn(fmt.Sprintf("%s: pod %s of node/%s is not evicted: %s; nothing is moved to %s", key, spare.Pod, spare.Node, why, w.name))
+			return nil, nil, nil, nil
+		}
+		return spare, before, snapshot, nil
+	}
+}
+
+// errKept says that the gate has marked a pod to be kept since it was chosen.
+var errKept = errors.New("the gate keeps it")
+
 // evictSpare evicts a pod. It returns why it is not evicted, once that is not tried any longer.
-func (w *restoring) evictSpare(ctx context.Context, deadline *stopper, s *guard.Spare) (why string, err error) {
+func (w *restoring) evictSpare(ctx context.Context, deadline *stopper, s *guard.Spare, started time.Time) (why string, err error) {
 	d := &run{Runner: w.Runner, opts: Options{GracePeriod: -1}}
 	p := &guard.PodPlan{Namespace: s.Pod.Namespace, Name: s.Pod.Name, UID: s.UID, Node: s.Node, Action: guard.ActionEvict}
-	for started, tries := w.Clock.Now(), 1; ; tries++ {
+	for tries := 1; ; tries++ {
 		a := classify(p, d.remove(ctx, p))
 		switch a.kind {
 		case answerAccepted:
@@ -244,6 +264,9 @@ func (w *restoring) evictSpare(ctx context.Context, deadline *stopper, s *guard.
 			return "it is gone or another one by now", nil
 		case answerForbidden, answerBadPod:
 			return a.what, nil
+		}
+		if pod, err := w.Client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{}); err == nil && pod.Annotations[guard.AnnotationKeeper] != "" {
+			return "", errKept
 		}
 		if w.Clock.Since(started) >= evictWithin {
 			return "held by " + a.by, nil
