@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,9 +22,8 @@ import (
 // rebalanceAll is the value that means every Service that wants an endpoint on the node.
 const rebalanceAll = "all"
 
-// evictWithin is how long an eviction that a budget or the gate holds is tried again: the gate marks one of the pods, and lets the
-// others go half a minute later.
-const evictWithin = time.Minute
+// evictWithin is how long an eviction is tried again that is refused, and nobody says that this will end.
+const evictWithin = 30 * time.Second
 
 // Moved is a pod that was evicted elsewhere so that a node gets an endpoint again, and where its replacement went.
 type Moved struct {
@@ -138,20 +138,27 @@ func crowded(svc *guard.ServiceFacts, cover *guard.Coverage) bool {
 	return slices.ContainsFunc(cover.Nodes(), func(node string) bool { return len(endpointsOn(svc, node)) > 1 })
 }
 
+// leaving is a pod to evict for a Service, and the pods of the Service before that.
+type leaving struct {
+	*guard.Spare
+	snapshot *cluster.Snapshot
+	before   map[types.UID]*corev1.Pod
+}
+
 // move evicts one pod for a Service and follows what comes in its place.
 func (w *restoring) move(ctx context.Context, deadline *stopper, key guard.Key) (*Moved, error) {
-	spare, before, snapshot, err := w.evictOne(ctx, deadline, key)
+	spare, err := w.evictSpare(ctx, deadline, key)
 	if err != nil || spare == nil {
 		return nil, err
 	}
 	moved := &Moved{Service: key.String(), Pod: spare.Pod.Name, From: spare.Node}
 	for delay := returnPoll; ; delay = min(2*delay, returnMaxPoll) {
-		pods, err := w.podsOf(ctx, snapshot, key)
+		pods, err := w.podsOf(ctx, spare.snapshot, key)
 		if err != nil {
 			return moved, err
 		}
 		for uid, pod := range pods {
-			if _, old := before[uid]; !old && pod.Spec.NodeName != "" {
+			if _, old := spare.before[uid]; !old && pod.Spec.NodeName != "" {
 				moved.New, moved.To = pod.Name, pod.Spec.NodeName
 			}
 		}
@@ -221,58 +228,82 @@ func (w *restoring) spare(ctx context.Context, key guard.Key) (*guard.Spare, *cl
 	return nil, nil, nil
 }
 
-// evictOne evicts a pod that its node can do without, and returns it, the pods that there were before, and where they were. One
-// that the gate turns out to keep is left for another. nil, with a warning, when none is evicted.
-func (w *restoring) evictOne(ctx context.Context, deadline *stopper, key guard.Key) (*guard.Spare, map[types.UID]*corev1.Pod, *cluster.Snapshot, error) {
-	for started := w.Clock.Now(); ; {
-		spare, snapshot, err := w.spare(ctx, key)
-		if err != nil || spare == nil {
-			return nil, nil, nil, err
+// evictSpare evicts one pod for a Service. What the gate refuses until a keeper can be relied on is waited for, what others
+// refuse only for a while. nil, with a warning, when none is evicted.
+func (w *restoring) evictSpare(ctx context.Context, deadline *stopper, key guard.Key) (*leaving, error) {
+	d := &run{Runner: w.Runner, opts: Options{GracePeriod: -1}}
+	var s *leaving
+	for since, tries := w.Clock.Now(), 1; ; tries++ {
+		var err error
+		if s, err = w.leaver(ctx, key, s); err != nil || s == nil {
+			return nil, err
 		}
-		before, err := w.podsOf(ctx, snapshot, key)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		why, err := w.evictSpare(ctx, deadline, spare, started)
+		p := &guard.PodPlan{Namespace: s.Pod.Namespace, Name: s.Pod.Name, UID: s.UID, Node: s.Node, Action: guard.ActionEvict}
+		err = d.remove(ctx, p)
+		a, why := classify(p, err), ""
 		switch {
-		case errors.Is(err, errKept):
-			continue
-		case err != nil:
-			return nil, nil, nil, err
-		case why != "":
-			w.warn(fmt.Sprintf("%s: pod %s of node/%s is not evicted: %s; nothing is moved to %s", key, spare.Pod, spare.Node, why, w.name))
-			return nil, nil, nil, nil
+		case a.kind == answerAccepted:
+			w.emit(PodEvicted{Node: s.Node, Pod: s.Pod})
+			return s, nil
+		case a.kind == answerGone, a.kind == answerConflict:
+			why = goneByNow
+		case a.kind == answerForbidden, a.kind == answerBadPod:
+			why = a.what
+		case apierrors.HasStatusCause(err, metav1.CauseType(guard.NoKeeper)):
+			since = w.Clock.Now()
+		case w.Clock.Since(since) >= evictWithin:
+			why = heldText(&a)
 		}
-		return spare, before, snapshot, nil
+		if why != "" {
+			w.notEvicted(key, s, why)
+			return nil, nil
+		}
+		w.emit(ReturnPending{
+			Node: w.name, For: fmt.Sprintf("pod %s of node/%s is %s", s.Pod, s.Node, heldText(&a)), Timeout: w.opts.WaitTimeout,
+		})
+		if err := w.await(ctx, deadline, retryAfter(a, tries)); err != nil {
+			w.notEvicted(key, s, heldText(&a))
+			return nil, err
+		}
 	}
 }
 
-// errKept says that the gate has marked a pod to be kept since it was chosen.
-var errKept = errors.New("the gate keeps it")
+const goneByNow = "it is gone or another one by now"
 
-// evictSpare evicts a pod. It returns why it is not evicted, once that is not tried any longer.
-func (w *restoring) evictSpare(ctx context.Context, deadline *stopper, s *guard.Spare, started time.Time) (why string, err error) {
-	d := &run{Runner: w.Runner, opts: Options{GracePeriod: -1}}
-	p := &guard.PodPlan{Namespace: s.Pod.Namespace, Name: s.Pod.Name, UID: s.UID, Node: s.Node, Action: guard.ActionEvict}
-	for tries := 1; ; tries++ {
-		a := classify(p, d.remove(ctx, p))
-		switch a.kind {
-		case answerAccepted:
-			w.emit(PodEvicted{Node: s.Node, Pod: s.Pod})
-			return "", nil
-		case answerGone, answerConflict:
-			return "it is gone or another one by now", nil
-		case answerForbidden, answerBadPod:
-			return a.what, nil
+func heldText(a *answer) string { return "held by " + a.by + ": " + a.what }
+
+func (w *restoring) notEvicted(key guard.Key, s *leaving, why string) {
+	w.warn(fmt.Sprintf("%s: pod %s of node/%s is not evicted: %s; nothing is moved to %s", key, s.Pod, s.Node, why, w.name))
+}
+
+// leaver is the pod to evict at the next try: the one of the last try, or, where the gate keeps that one by now, another. nil
+// when a pod came to the node by itself; and, with a warning, when there is none to evict.
+func (w *restoring) leaver(ctx context.Context, key guard.Key, last *leaving) (*leaving, error) {
+	s := last
+	for picked := s == nil; ; picked = true {
+		if picked {
+			spare, snapshot, err := w.spare(ctx, key)
+			if err != nil || spare == nil {
+				return nil, err
+			}
+			s = &leaving{Spare: spare, snapshot: snapshot}
 		}
-		if pod, err := w.Client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{}); err == nil && pod.Annotations[guard.AnnotationKeeper] != "" {
-			return "", errKept
+		var err error
+		if s.before, err = w.podsOf(ctx, s.snapshot, key); err != nil {
+			return nil, err
 		}
-		if w.Clock.Since(started) >= evictWithin {
-			return "held by " + a.by, nil
+		for _, pod := range s.before {
+			if pod.Spec.NodeName == w.name {
+				return nil, nil
+			}
 		}
-		if err := w.await(ctx, deadline, retryAfter(a, tries)); err != nil {
-			return "", err
+		pod, ok := s.before[s.UID]
+		switch {
+		case !ok:
+			w.notEvicted(key, s, goneByNow)
+			return nil, nil
+		case picked || pod.Annotations[guard.AnnotationKeeper] == "":
+			return s, nil
 		}
 	}
 }
