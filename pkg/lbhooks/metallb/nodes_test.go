@@ -1,6 +1,7 @@
 package metallb_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -34,6 +35,18 @@ func TestNodesChange(t *testing.T) {
 	const edge = `{apiVersion: metallb.io/v1beta1, kind: L2Advertisement, metadata: {name: l2}, spec: {nodeSelectors: [{matchLabels: {role: edge}}]}}`
 	svc, rng := gw(), rand.New(rand.NewPCG(1, 2))
 	hook, of := metallb.NewL2(nil, nil), new(int)
+	compare := func(what string, all []*corev1.Node) {
+		t.Helper()
+		objects := &hooktest.Objects{
+			AllNodes: all, Customs: customs(t, poolYAML, edge),
+			AllSlices: []*discoveryv1.EndpointSlice{hooktest.Slice(svc, discoveryv1.EndpointConditions{}, "n1", "n2", "n3")},
+		}
+		got, _ := hook.Match(svc, steady{objects, of})
+		want, ok := metallb.NewL2(nil, nil).Match(svc, objects)
+		if diff := cmp.Diff(want, got); diff != "" || !ok || got.Rest.In == "" {
+			t.Fatalf("%s (%v) (-all +kept):\n%s", what, ok, diff)
+		}
+	}
 	all := nodes(label("role", "edge"))
 	for round := range 40 {
 		for what, change := range changes {
@@ -48,15 +61,8 @@ func TestNodesChange(t *testing.T) {
 				change(n)
 				all = append(all[:i:i], append([]*corev1.Node{n}, all[i+1:]...)...)
 			}
-			objects := &hooktest.Objects{
-				AllNodes: all, Customs: customs(t, poolYAML, edge),
-				AllSlices: []*discoveryv1.EndpointSlice{hooktest.Slice(svc, discoveryv1.EndpointConditions{}, "n1", "n2", "n3")},
-			}
-			got, _ := hook.Match(svc, steady{objects, of})
-			want, ok := metallb.NewL2(nil, nil).Match(svc, objects)
-			if diff := cmp.Diff(want, got); diff != "" || !ok {
-				t.Fatalf("round %d, %s (%v) (-all +kept):\n%s", round, what, ok, diff)
-			}
+			compare(fmt.Sprintf("round %d, %s", round, what), all)
 		}
 	}
+	compare("none is left", nil)
 }

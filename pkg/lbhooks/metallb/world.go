@@ -122,15 +122,15 @@ func (w *world) eligible(l2, bgp []*advertisement, all bool) *eligibility {
 	key := cacheKey(l2, bgp, all)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.cache[key]
+	before, known := w.cache[key]
 	switch {
-	case before == nil:
+	case !known:
 		before = &eligibility{}
 	case slices.Equal(before.nodes, w.nodes):
 		return before
 	}
 	e := &eligibility{nodes: w.nodes, verdicts: make([]verdict, len(w.nodes))}
-	same := len(before.nodes) == len(w.nodes)
+	same := known && len(before.nodes) == len(w.nodes)
 	for i, n := range w.nodes {
 		if i < len(before.nodes) && before.nodes[i] == n {
 			e.verdicts[i] = before.verdicts[i]
