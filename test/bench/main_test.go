@@ -17,13 +17,22 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == planHere {
-		if err := planAlone(os.Args[2], os.Args[3]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	var alone error
+	switch {
+	case len(os.Args) == 4 && os.Args[1] == planHere:
+		alone = planAlone(os.Args[2], os.Args[3])
+	case len(os.Args) == 2 && os.Args[1] == listHere:
+		alone = listAlone()
+	default:
+		testMain(m)
 	}
+	if alone != nil {
+		fmt.Fprintln(os.Stderr, alone)
+		os.Exit(1)
+	}
+}
+
+func testMain(m *testing.M) {
 	if line := os.Getenv(envMeasure); line != "" {
 		os.Exit(measure(os.Args[1:]))
 	}
