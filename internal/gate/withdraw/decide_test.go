@@ -196,3 +196,14 @@ func TestPauses(t *testing.T) {
 		t.Errorf("the first pause of another act: %s", got)
 	}
 }
+
+// While what a node needs is paused, changes of Services around it cost no call.
+func TestPausedCallsNobody(t *testing.T) {
+	store, client := storeOf(true), fake.NewClientset()
+	store.SetNode(given{taint: taintDisrupted}.node())
+	c := &Controller{Client: client, Clock: clocktesting.NewFakeClock(now), Options: Defaults(), Store: store}
+	wait := c.failed("n", actWithdraw)
+	if again, err := c.Reconcile(t.Context(), "n"); again != wait || err != nil || len(client.Actions()) > 0 {
+		t.Errorf("again in %s, %v, %d calls; want %s and none", again, err, len(client.Actions()), wait)
+	}
+}

@@ -209,7 +209,7 @@ func (c *Controller) Reconcile(ctx context.Context, name string) (time.Duration,
 		c.forget(name)
 		return 0, nil
 	}
-	if d := c.decide(node); d.act == actNone {
+	if d := c.due(node); d.act == actNone {
 		return d.again, nil
 	}
 	node, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}) // the Store may lag behind what was done
@@ -219,10 +219,7 @@ func (c *Controller) Reconcile(ctx context.Context, name string) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	d := c.decide(node)
-	if left := c.pausing(name, d.act); left > 0 {
-		return left, nil
-	}
+	d := c.due(node)
 	switch d.act {
 	case actWithdraw:
 		err = c.withdraw(ctx, node, d.why)
@@ -240,6 +237,15 @@ func (c *Controller) Reconcile(ctx context.Context, name string) (time.Duration,
 		return 0, nil
 	}
 	return c.failed(name, d.act), err
+}
+
+// due is what is to be done about a node, unless that failed a moment ago: then it has to wait.
+func (c *Controller) due(node *corev1.Node) decision {
+	d := c.decide(node)
+	if left := c.pausing(node.Name, d.act); left > 0 {
+		return decision{again: left}
+	}
+	return d
 }
 
 // pausing is for how long an act is not to be tried on a node.
